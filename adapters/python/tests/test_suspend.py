@@ -15,6 +15,7 @@ import tracemalloc
 import libvmm
 import pytest
 from libvmm import _lifetime, _native
+from libvmm.growable import Growable
 from libvmm.suspend import CONTENTS, TIERS, Suspender
 
 MIB = 1 << 20
@@ -565,6 +566,22 @@ def test_a_callback_uses_no_suspender(cache):
     sleeper.resume()
     sleeper.close()
     block.free()
+
+
+@pytest.mark.parametrize("driver", ["host"], indirect=True)
+def test_arrays_of_a_growable_range_of_a_region(weights):
+    """Its memory is not suspended."""
+    with Suspender() as sleeper, Growable(weights, 8 * MIB) as growing:
+        sleeper.add(weights, "weights")
+        sleeper.suspend()
+        sleeper.resume()
+        growing.resize(4 * MIB)
+        view = growing.view()
+        assert view.__dlpack__() is not None
+        gc.collect()
+        view.release()
+        with pytest.raises(libvmm.InUse, match="growable range"):
+            sleeper.suspend()
 
 
 @pytest.mark.parametrize("driver", ["host"], indirect=True)

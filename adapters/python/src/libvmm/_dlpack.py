@@ -247,10 +247,7 @@ def capsule_of(
         struct.number = number
         for life in lives:
             life.show(number)
-        shown = tensor()
-        for life in lives:
-            life.check_mapped(shown.address)
-        kept.append(_fill(managed.tensor, shown))
+        kept.append(_fill(managed.tensor, tensor()))
         name = b"dltensor" if version is None else b"dltensor_versioned"
         return _new_capsule(ctypes.addressof(managed), name, _END_CAPSULE)
     except BaseException:
@@ -302,6 +299,8 @@ class View:
         address = self.block.address
         if not address:
             raise BufferError("the block was freed")
+        for life in self.block._lives:
+            life.check_mapped(address)
         try:
             check_shape(self.shape, self.dtype, self.block.size)
         except InvalidArgument:

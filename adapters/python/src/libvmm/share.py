@@ -400,7 +400,8 @@ def connect(path: str | os.PathLike[str], secret: bytes, *, timeout_ms: int = 10
 
 def adopt(end: socket.socket, secret: bytes, *, accepts: bool, timeout_ms: int = 1000) -> Channel:
     """Makes a channel of one end of a connected AF_UNIX socket of SOCK_SEQPACKET, and takes the
-    descriptor; after a failure it is still the caller's. One side accepts, the other does not."""
+    descriptor; after a failure it is still the caller's. One side accepts, the other does not.
+    Raises InUse beyond 512 listeners and channels of the process."""
     with _options(secret, timeout_ms) as options:
         given = _values.one_of("end", end, socket.socket, "a socket.socket")
         accepting = _values.flag("accepts", accepts)
