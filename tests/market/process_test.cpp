@@ -344,6 +344,7 @@ TEST_F(MarketProcesses, Control) {
   std::size_t size = 0;
   for (ssize_t came = 0; (came = ::read(monitor, text.data() + size, text.size() - size)) > 0;)
     size += static_cast<std::size_t>(came);
+  EXPECT_EQ(::send(monitor, "GET /", 5, MSG_NOSIGNAL), 5) << "a late request";
   ::close(monitor);
   EXPECT_TRUE(contains(text, "vmm_market_owner_info{version=\""));
   EXPECT_TRUE(contains(text, "vmm_market_capacity_bytes 1073741824\n"));

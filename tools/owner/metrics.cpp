@@ -7,11 +7,15 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <cerrno>
+
 #include "../program/usage.hpp"
 #include "service.hpp"
 
 namespace vmm::tools {
 namespace {
+
+constexpr std::size_t monitors_max = 16;
 
 // A label's value: names are any bytes.
 std::string label_of(const market_name& name) {
@@ -45,7 +49,7 @@ void close_metrics(int descriptor, const std::string& path) {
   ::close(descriptor);
 }
 
-// One report to each monitor. What it requests is not read: a slow one waits for nothing here.
+// One report to each monitor, whatever it requests, and when: a slow one waits for nothing here.
 void owner_service::serve_metrics() {
   const int monitor = ::accept4(metrics_socket_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (monitor < 0) return;
@@ -55,10 +59,22 @@ void owner_service::serve_metrics() {
       "Content-Length: " +
       std::to_string(body.size()) + "\r\n\r\n" + body;
   (void)!::send(monitor, text.data(), text.size(), MSG_NOSIGNAL);
-  char request[4096];
-  (void)!::recv(monitor, request, sizeof request, 0);  // unread bytes would reset the connection
   (void)::shutdown(monitor, SHUT_WR);
-  ::close(monitor);
+  monitors_.push_back(monitor);  // closed before its request it would see a broken connection
+  if (monitors_.size() <= monitors_max) return;
+  ::close(monitors_.front());
+  monitors_.pop_front();
+}
+
+bool owner_service::is_of_monitor(int descriptor) {
+  const auto found = std::find(monitors_.begin(), monitors_.end(), descriptor);
+  if (found == monitors_.end()) return false;
+  char request[4096];
+  const ssize_t came = ::recv(descriptor, request, sizeof request, MSG_DONTWAIT);
+  if (came < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+  ::close(descriptor);
+  monitors_.erase(found);
+  return true;
 }
 
 std::string owner_service::metrics() const {

@@ -48,6 +48,7 @@ owner_service::~owner_service() {
   if (listening_.descriptor >= 0)
     unix_os::stop_listening(listening_, paths_.socket.data(), paths_.socket.size());
   close_metrics(metrics_socket_, paths_.metrics);
+  for (const int each : monitors_) ::close(each);
   if (lock_ >= 0) {
     (void)!::ftruncate(lock_, 0);
     ::close(lock_);
@@ -130,6 +131,7 @@ void owner_service::poll_once() {
   std::vector<unix_os::watched> list;
   list.push_back({.descriptor = listening_.descriptor});
   if (metrics_socket_ >= 0) list.push_back({.descriptor = metrics_socket_});
+  for (const int each : monitors_) list.push_back({.descriptor = each});
   for (const auto& [number, each] : connections_)
     list.push_back({.descriptor = each.descriptor, .for_writing = !each.outbox.empty()});
   for (const auto& [number, each] : tenants_) {
@@ -147,6 +149,7 @@ void owner_service::poll_once() {
 void owner_service::look_at(const unix_os::watched& what) {
   if (what.descriptor == listening_.descriptor) return accept_all();
   if (what.descriptor == metrics_socket_) return serve_metrics();
+  if (is_of_monitor(what.descriptor)) return;
   for (const auto& [number, each] : connections_) {
     if (each.descriptor != what.descriptor) continue;
     const std::uint64_t of = number;

@@ -80,6 +80,7 @@ class owner_service {
   void poll_once();
   void look_at(const unix_os::watched& what);
   void serve_metrics();
+  [[nodiscard]] bool is_of_monitor(int descriptor);
   [[nodiscard]] std::string metrics() const;
   [[nodiscard]] bool has_tenants() const;
 
@@ -88,6 +89,7 @@ class owner_service {
   int lock_ = -1;
   unix_os::listening listening_{};
   int metrics_socket_ = -1;
+  std::deque<int> monitors_;  // they have their report, and may send their request later
   std::unique_ptr<owner_device> device_;
   std::unique_ptr<market_owner> owner_;
   std::map<std::uint64_t, device_memory> memories_;
