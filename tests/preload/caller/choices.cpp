@@ -25,8 +25,7 @@ context_id context_of(const driver& cu, device_pointer at) {
 
 // A pool that is chosen before the first block is the one that serves.
 void early_pool(const arguments&) {
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   int own = 0;
   device_pointer at = 0;
   must(cu.set_pool(0, reinterpret_cast<pool_id>(&own)) == code::success, "a pool");
@@ -41,12 +40,10 @@ void early_pool(const arguments&) {
 // Access to a pool that is given before its first block.
 void early_access(const arguments& all) {
   const bool is_managed = !all.empty();
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   const access_description given{{device_location, 1}, 3};
   std::printf("access %d\n", cu.set_pool_access(pool_of(cu, 0), &given, 1));
-  device_pointer at = 0;
-  must(cu.allocate_async(&at, mebibyte, nullptr) == code::success, "memory");
+  const device_pointer at = make_ordered(cu, mebibyte, nullptr);
   flag_set rights = 0;
   if (is_managed) {
     expect(cu.get_access(&rights, &given.location, at) == code::success && rights == 3,
@@ -87,8 +84,7 @@ void capture_storm(const arguments&) {
   std::thread other([&] {
     must(cu.set_current(context) == code::success, "the context");
     while (!is_over) {
-      device_pointer at = 0;
-      must(cu.allocate(&at, 4096) == code::success, "memory");
+      const device_pointer at = make(cu, 4096);
       must(cu.free(at) == code::success, "a free");
     }
   });

@@ -52,13 +52,11 @@ void contexts(const arguments&) {
 
 // A reset that the driver refuses changes nothing; one that it grants ends everything.
 void refused_reset(const arguments&) {
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   constexpr std::size_t size = 5 * mebibyte;
   const device_pointer at = make(cu, size);
   const stream_id stream = make_stream(cu);
-  device_pointer ordered = 0;
-  must(cu.allocate_async(&ordered, size, stream) == code::success, "memory");
+  const device_pointer ordered = make_ordered(cu, size, stream);
   must(cu.fill(at, 0x31, size, stream) == code::success, "a fill");
   must(cu.fill(ordered, 0x32, size, stream) == code::success, "a fill");
   cu.fail("cuDevicePrimaryCtxReset", code::deinitialized, 1, false);
@@ -75,9 +73,7 @@ void refused_reset(const arguments&) {
   must(cu.fill(again, 0x33, size, nullptr) == code::success, "a fill");
   expect(holds(cu, again, size, 0x33), "new memory");
   std::printf("free %d\n", cu.free(again));
-  std::size_t free_bytes = 0;
-  std::size_t total_bytes = 0;
-  must(cu.info(&free_bytes, &total_bytes) == code::success, "cuMemGetInfo");
+  const auto [free_bytes, total_bytes] = memory_of(cu);
   expect(free_bytes == total_bytes, "a reset leaves nothing behind");
   std::printf("stale %llu\n", cu.stale());
   expect(cu.misuses() == 0, "no access to memory that is not there, and no race");
@@ -86,8 +82,7 @@ void refused_reset(const arguments&) {
 // A device is reset while another thread allocates and frees on it, and waits for its work.
 void reset_beside_frees(const arguments& all) {
   alarm(120);
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   std::atomic<bool> is_over = false;
   std::thread other([&] {
     std::vector<device_pointer> held;
@@ -115,8 +110,7 @@ void pool_users(const arguments& all) {
   constexpr std::size_t size = 8 * mebibyte;
   pool_id pool = nullptr;
   must(cu.default_pool(&pool, 0) == code::success, "the default pool");
-  device_pointer at = 0;
-  must(cu.allocate_async(&at, size, nullptr) == code::success, "memory");
+  const device_pointer at = make_ordered(cu, size, nullptr);
   const access_description given{{device_location, 1}, 3};
   std::printf("access %d\n", cu.set_pool_access(pool, &given, 1));
   const context_id second = start(cu, 1);
@@ -126,8 +120,7 @@ void pool_users(const arguments& all) {
   must(cu.fill(at, 0x41, size, on_second) == code::success, "a fill by the other device");
   must(cu.set_current(first) == code::success, "the first device");
   std::printf("free %d\n", cu.free(at));
-  device_pointer next = 0;
-  must(cu.allocate_async(&next, size, nullptr) == code::success, "memory");
+  const device_pointer next = make_ordered(cu, size, nullptr);
   if (is_managed) {
     expect(next + size <= at || at + size <= next, "no memory that the other device works on");
     cu.finish();

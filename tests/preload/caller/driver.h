@@ -113,12 +113,33 @@ struct driver {
 [[nodiscard]] driver load(flag_set flags = find_legacy_stream, void* of = nullptr);
 /// Starts the driver and makes the primary context of a device current.
 context_id start(const driver& cu, device_id device = 0);
+[[nodiscard]] inline driver load_started() {
+  const driver cu = load();
+  start(cu);
+  return cu;
+}
 
-/// Memory of cuMemAlloc, and a stream; end the program on failure.
+/// Memory of cuMemAlloc and of cuMemAllocAsync, a stream, and the device's memory; end the program
+/// on failure.
 [[nodiscard]] inline device_pointer make(const driver& cu, std::size_t size) {
   device_pointer at = 0;
   must(cu.allocate(&at, size) == code::success, "memory");
   return at;
+}
+[[nodiscard]] inline device_pointer make_ordered(const driver& cu, std::size_t size,
+                                                 stream_id stream) {
+  device_pointer at = 0;
+  must(cu.allocate_async(&at, size, stream) == code::success, "memory");
+  return at;
+}
+struct memory_sizes {
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+};
+[[nodiscard]] inline memory_sizes memory_of(const driver& cu) {
+  memory_sizes now;
+  must(cu.info(&now.free_bytes, &now.total_bytes) == code::success, "cuMemGetInfo");
+  return now;
 }
 [[nodiscard]] inline bool do_overlap(device_pointer one, device_pointer other, std::size_t size) {
   return one < other + size && other < one + size;

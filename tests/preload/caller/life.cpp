@@ -93,16 +93,14 @@ void fork_storm(const arguments& all) {
 // that hangs dies of the alarm.
 void fork_beside_ends(const arguments& all) {
   alarm(240);
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   std::atomic<bool> is_over = false;
   std::thread ending([&] {
     while (!is_over.load()) {
       context_id context = nullptr;
       must(cu.create_context(&context, 0) == code::success, "a context");
       for (int i = 0; i < 20; ++i) {
-        device_pointer at = 0;
-        must(cu.allocate(&at, 1000) == code::success, "memory");
+        (void)make(cu, 1000);
       }
       must(cu.destroy_context(context) == code::success, "its end");
     }
@@ -122,8 +120,7 @@ void fork_beside_ends(const arguments& all) {
 
 // Known calls, for the report and the trace.
 void work(const arguments& all) {
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   stream_id streams[2] = {};
   for (stream_id& each : streams) must(cu.create_stream(&each, 1) == code::success, "a stream");
   device_pointer blocks[6] = {};
@@ -137,8 +134,7 @@ void work(const arguments& all) {
   std::printf("failed %d\n", cu.allocate(&blocks[0], 0));
   std::thread([&] {
     start(cu);
-    device_pointer at = 0;
-    must(cu.allocate(&at, 100) == code::success && cu.free(at) == code::success, "a thread");
+    must(cu.free(make(cu, 100)) == code::success, "a thread");
   }).join();
   if (all.empty()) return;
   must(cu.free(blocks[1]) == code::success && cu.free(blocks[3]) == code::success, "a free");
@@ -148,12 +144,9 @@ void work(const arguments& all) {
 // The driver was not used yet: the child is a process as any.
 // Some 400 KB of a trace.
 void many(const arguments&) {
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   for (int i = 0; i < 20'000; ++i) {
-    device_pointer at = 0;
-    must(cu.allocate(&at, 4096) == code::success, "memory");
-    must(cu.free(at) == code::success, "a free");
+    must(cu.free(make(cu, 4096)) == code::success, "a free");
   }
   std::printf("done\n");
 }
@@ -172,10 +165,8 @@ void fork_before(const arguments&) {
 
 // It was: the driver refuses everything in the child, and so it stays.
 void fork_after(const arguments&) {
-  const driver cu = load();
-  start(cu);
-  device_pointer at = 0;
-  must(cu.allocate(&at, 4096) == code::success, "memory");
+  const driver cu = load_started();
+  const device_pointer at = make(cu, 4096);
   in_child([&] {
     device_pointer other = 0;
     std::printf("in the child %d %d\n", cu.allocate(&other, 4096) != 0, cu.free(at) != 0);
@@ -185,10 +176,8 @@ void fork_after(const arguments&) {
 }
 
 void exec_self(const arguments& all) {
-  const driver cu = load();
-  start(cu);
-  device_pointer at = 0;
-  must(cu.allocate(&at, 4096) == code::success, "memory");
+  const driver cu = load_started();
+  (void)make(cu, 4096);
   std::fflush(stdout);
   const std::string self(all.at(0));
   execl(self.c_str(), self.c_str(), "work", nullptr);
@@ -196,8 +185,7 @@ void exec_self(const arguments& all) {
 }
 
 void exit_with_threads(const arguments&) {
-  static const driver cu = load();
-  start(cu);
+  static const driver cu = load_started();
   static std::atomic<int> running = 0;
   for (int i = 0; i < 4; ++i) {
     std::thread([] {
@@ -239,8 +227,7 @@ void close_library(const arguments&) {
   for (int i = 0; i < 3; ++i) {
     void* library = dlopen("libcuda.so.1", RTLD_NOW);
     must(library != nullptr, "libcuda.so.1");
-    const driver cu = load();
-    start(cu);
+    const driver cu = load_started();
     std::printf("works %d\n", allocate_and_free(cu, 4096));
     dlclose(cu.loaded);
     dlclose(library);
@@ -250,8 +237,7 @@ void close_library(const arguments&) {
     dlclose(ours);
     dlclose(ours);
   }
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   std::printf("works %d\n", allocate_and_free(cu, 4096));
 }
 
@@ -264,8 +250,7 @@ void own_signal(const arguments&) {
   struct sigaction own{};
   own.sa_handler = [](int) { signals_seen = signals_seen + 1; };
   must(sigaction(SIGUSR1, &own, nullptr) == 0, "sigaction");
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   std::printf("works %d\n", allocate_and_free(cu, 4096));
   must(raise(SIGUSR1) == 0 && signals_seen == 1, "the program's handler");
   must(sigaction(SIGUSR1, &own, nullptr) == 0, "sigaction");
@@ -274,8 +259,7 @@ void own_signal(const arguments&) {
 }
 
 void default_signal(const arguments&) {
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   std::printf("works %d\n", allocate_and_free(cu, 4096));
   must(raise(SIGUSR1) == 0, "raise");
   std::printf("goes on\n");
@@ -283,8 +267,7 @@ void default_signal(const arguments&) {
 
 // The signal comes to threads in the middle of their calls.
 void signal_storm(const arguments&) {
-  static const driver cu = load();
-  start(cu);
+  static const driver cu = load_started();
   std::atomic<int> running = 0;
   std::atomic<bool> is_over = false;
   std::atomic<int> failed = 0;
@@ -308,8 +291,7 @@ void signal_storm(const arguments&) {
 }
 
 void ask_for_report(const arguments&) {
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   std::printf("works %d\n", allocate_and_free(cu, 4096));
   const auto report =
       reinterpret_cast<int (*)(int, int)>(dlsym(RTLD_DEFAULT, "vmm_preload_report"));

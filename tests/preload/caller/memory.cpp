@@ -20,8 +20,7 @@ void no_misuse(const driver& cu) {
 // Memory that work in flight can touch is not handed out, and no thread waits for it.
 void in_flight(const arguments& all) {
   const bool is_managed = !all.empty();
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   const stream_id stream = make_stream(cu);
   constexpr std::size_t size = 8 * mebibyte;
   const device_pointer first = make(cu, size);
@@ -42,12 +41,10 @@ void in_flight(const arguments& all) {
     must(cu.free(first) == code::success, "a free");
   }
   // The order of one stream: reused at once, behind the work before.
-  device_pointer one = 0;
-  must(cu.allocate_async(&one, size, stream) == code::success, "memory");
+  const device_pointer one = make_ordered(cu, size, stream);
   must(cu.fill(one, 0x22, size, stream) == code::success, "a fill");
   must(cu.free_async(one, stream) == code::success, "a free");
-  device_pointer two = 0;
-  must(cu.allocate_async(&two, size, stream) == code::success, "memory");
+  const device_pointer two = make_ordered(cu, size, stream);
   if (is_managed) expect(two == one, "the stream's own memory comes back at once");
   must(cu.fill(two, 0x33, size, stream) == code::success, "a fill");
   must(cu.synchronize_stream(stream) == code::success, "the stream");
@@ -66,8 +63,7 @@ namespace {
 // An allocation and a free.
 unsigned long long queries_of_a_turn(const driver& cu, stream_id stream) {
   const unsigned long long before = cu.calls("cuStreamIsCapturing");
-  device_pointer at = 0;
-  must(cu.allocate_async(&at, mebibyte, stream) == code::success, "memory");
+  const device_pointer at = make_ordered(cu, mebibyte, stream);
   must(cu.free_async(at, stream) == code::success, "a free");
   return cu.calls("cuStreamIsCapturing") - before;
 }
@@ -78,14 +74,12 @@ unsigned long long queries_of_a_turn(const driver& cu, stream_id stream) {
 void captured(const arguments& all) {
   const bool is_managed = !all.empty();
   const bool is_newer = all.size() > 1;  // the driver may begin captures by other calls
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   const stream_id stream = make_stream(cu);
   const stream_id other = make_stream(cu);
   const device_pointer inside = make(cu, mebibyte);
   const device_pointer beside = make(cu, mebibyte);
-  device_pointer ordered = 0;
-  must(cu.allocate_async(&ordered, mebibyte, other) == code::success, "memory");
+  const device_pointer ordered = make_ordered(cu, mebibyte, other);
   const auto queries_alike = [&] { return (queries_of_a_turn(cu, other) != 0) == is_newer; };
   if (is_managed) expect(queries_alike(), "queries without a capture");
   constexpr int relaxed = 2;
@@ -203,8 +197,7 @@ void questions(const arguments& all) {
 
 // Calls with pointers of other allocations go to the driver.
 void foreign(const arguments&) {
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   const unsigned long long before = cu.calls("cuMemFree");
   std::printf("unknown %d, of the host %d\n", cu.free(0x1234'5000), cu.free(0x7fff'0000'0000));
   expect(cu.calls("cuMemFree") == before + 2, "unknown pointers reach the driver");
@@ -225,8 +218,7 @@ void foreign(const arguments&) {
 
 // A copy leaves its source readable, and a second copy from it gives the same.
 void copies(const arguments&) {
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   constexpr std::size_t size = 6 * mebibyte;
   const device_pointer source = make(cu, size);
   must(cu.fill(source, 0x5a, size, nullptr) == code::success, "a fill");
@@ -248,8 +240,7 @@ void copies(const arguments&) {
 
 // A buffer that grows by copying: the old one is only freed afterwards.
 void copy_and_grow(const arguments&) {
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   const stream_id stream = make_stream(cu);
   std::size_t size = 5 * mebibyte + 1000;
   device_pointer at = make(cu, size);
@@ -278,8 +269,7 @@ void copy_and_grow(const arguments&) {
 // A buffer is doubled by a copy, over and over; both are looked at before the old one goes. Nothing
 // is lost on the way.
 void resize_loop(const arguments&) {
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   constexpr std::size_t size = 24 * mebibyte;
   std::size_t before = 0;
   must(cu.free(make(cu, 3 * size)) == code::success, "memory");
@@ -303,8 +293,7 @@ void resize_loop(const arguments&) {
 
 // A program to which the source still belongs after the copy: it writes there, or only reads.
 void copy_then_write(const arguments&) {
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   constexpr std::size_t size = 4 * mebibyte;
   const device_pointer source = make(cu, size);
   const device_pointer target = make(cu, size);
@@ -316,8 +305,7 @@ void copy_then_write(const arguments&) {
 }
 
 void copy_then_read(const arguments&) {
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   constexpr std::size_t size = 4 * mebibyte;
   const device_pointer source = make(cu, size);
   const device_pointer target = make(cu, size);
@@ -363,12 +351,9 @@ void devices(const arguments& all) {
 
 // Everything that can be used again is given first; then the driver's own error.
 void short_of_memory(const arguments&) {
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   const stream_id stream = make_stream(cu);
-  std::size_t free_bytes = 0;
-  std::size_t total_bytes = 0;
-  must(cu.info(&free_bytes, &total_bytes) == code::success, "cuMemGetInfo");
+  const auto [free_bytes, total_bytes] = memory_of(cu);
   device_pointer none = 0;
   std::printf("too much %d %d\n", cu.allocate(&none, total_bytes * 2),
               cu.allocate_async(&none, total_bytes * 2, stream));
@@ -395,8 +380,7 @@ void short_of_memory(const arguments&) {
 
 // The program's calls and libvmm.so's allocators in turn, each with three quarters of the device.
 void another_library(const arguments& all) {
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   const stream_id stream = make_stream(cu);
   void* const library = dlopen(all.at(0).data(), RTLD_NOW);
   must(library != nullptr, "libvmm.so");
@@ -412,9 +396,7 @@ void another_library(const arguments& all) {
   find(free_block, "vmm_allocator_free");
   void* allocator = nullptr;
   must(create(nullptr, &allocator) == 0, "an allocator");
-  std::size_t free_bytes = 0;
-  std::size_t total_bytes = 0;
-  must(cu.info(&free_bytes, &total_bytes) == code::success, "cuMemGetInfo");
+  const auto [free_bytes, total_bytes] = memory_of(cu);
   const std::size_t most = free_bytes / 4 * 3;
   for (int turn = 0; turn < 3; ++turn) {
     void* block = nullptr;
@@ -435,8 +417,7 @@ void another_library(const arguments& all) {
 
 // Both pools of a device share one budget of 64 MiB: idle memory of one serves the other.
 void budget(const arguments&) {
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   const stream_id stream = make_stream(cu);
   device_pointer plain = 0;
   device_pointer ordered = 0;
@@ -455,8 +436,7 @@ void budget(const arguments&) {
 
 // A device that is reset has no memory any more, and gives new.
 void reset(const arguments&) {
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   const device_pointer at = make(cu, mebibyte);
   std::printf("reset %d\n", cu.reset(0));
   std::printf("gone %d\n", cu.free(at));
@@ -488,8 +468,7 @@ void per_thread(const arguments&) {
 // A growth that fails in the middle leaves all blocks as they were, and loses nothing.
 void failed_growth(const arguments& all) {
   const bool is_managed = !all.empty();
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   const device_pointer first = make(cu, 4 * mebibyte);
   must(cu.fill(first, 0x77, 4 * mebibyte, nullptr) == code::success, "a fill");
   std::size_t before = 0;
@@ -518,8 +497,7 @@ void failed_growth(const arguments& all) {
 // How much of the device's memory is still taken when everything has been freed and the program
 // goes on with little.
 void kept(const arguments&) {
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   std::vector<device_pointer> all_blocks;
   for (int i = 0; i < 32; ++i) all_blocks.push_back(make(cu, 40 * mebibyte));
   for (const device_pointer each : all_blocks) must(cu.free(each) == code::success, "a free");
@@ -533,13 +511,10 @@ void kept(const arguments&) {
 
 // A host that runs ahead of the device: what it has freed is used again before more is taken.
 void run_ahead(const arguments& all) {
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   if (!all.empty()) cu.manual(1);  // work finishes only when a call waits for it
   const stream_id stream = make_stream(cu);
-  std::size_t free_bytes = 0;
-  std::size_t total_bytes = 0;
-  must(cu.info(&free_bytes, &total_bytes) == code::success, "cuMemGetInfo");
+  const auto [free_bytes, total_bytes] = memory_of(cu);
   const std::size_t size = free_bytes / 200;
   for (int i = 0; i < 600; ++i) {
     const device_pointer at = make(cu, size);
@@ -553,8 +528,7 @@ void run_ahead(const arguments& all) {
 // Thousands of small blocks take little address space and no mapping each.
 void small_blocks(const arguments& all) {
   const bool is_managed = !all.empty();
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   const unsigned long long mapped = cu.calls("cuMemMap");
   const unsigned long long reserved = cu.calls("cuMemAddressReserve");
   std::vector<device_pointer> all_blocks;
@@ -588,8 +562,7 @@ constexpr std::size_t segment = 20 * mebibyte;
 // As expandable segments do it: create, map, use, unmap, release, over and over.
 void handles(const arguments& all) {
   const bool is_caching = !all.empty();
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   device_pointer base = 0;
   must(cu.reserve(&base, 8 * segment, 0, 0, 0) == code::success, "addresses");
   const memory_properties like = device_memory();
@@ -628,9 +601,7 @@ void handles(const arguments& all) {
   must(cu.unmap(base, 2 * segment) == code::success, "an unmap");
   std::printf("again %d\n", cu.release(other));
   // Retained memory is free memory, and is released when memory is short.
-  std::size_t free_bytes = 0;
-  std::size_t total_bytes = 0;
-  must(cu.info(&free_bytes, &total_bytes) == code::success, "cuMemGetInfo");
+  const auto [free_bytes, total_bytes] = memory_of(cu);
   const device_pointer most = make(cu, free_bytes - 4 * mebibyte);
   std::printf("most %d\n", cu.free(most));
   must(cu.unreserve(base, 8 * segment) == code::success, "the addresses");
@@ -641,8 +612,7 @@ void handles(const arguments& all) {
 // PROGRAM is queried until it prints TEXT: while a handle and a block are in use, or afterwards.
 void shown(const arguments& all) {
   must(all.size() == 2 || all.size() == 3, "PROGRAM TEXT [afterwards]");
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   const memory_properties like = device_memory();
   const device_pointer block = make(cu, segment);
   physical_id handle = 0;
@@ -667,8 +637,7 @@ void shown(const arguments& all) {
 
 // A handle that may have other owners is never retained.
 void shared_handles(const arguments&) {
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   const memory_properties like = device_memory(1);
   physical_id handle = 0;
   must(cu.create(&handle, segment, &like, 0) == code::success, "physical memory");

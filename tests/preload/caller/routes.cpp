@@ -203,8 +203,7 @@ void two_drivers(const arguments& all) {
     const bool is_own = known != 0 && about.dli_fbase == other.dli_fbase;
     std::printf("%s of the second: %s\n", name, is_own ? "its own" : "another's");
   }
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   device_pointer at = 0;
   std::printf("allocate %d", cu.allocate(&at, 4096));
   std::printf(" free %d\n", cu.free(at));

@@ -26,8 +26,7 @@ std::size_t count_others(const driver& cu, device_pointer at, std::size_t size,
 
 // The requests of a process that shares its memory, and those that fail.
 void ipc(const arguments&) {
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   const device_pointer at = make(cu, mebibyte, 1);
   unsigned capable = 7;
   unsigned long long kinds = 0;
@@ -38,8 +37,7 @@ void ipc(const arguments&) {
   ipc_handle handle{};
   std::printf("export %d\n", cu.ipc(&handle, at));
   std::printf("free %d\n", cu.free(at));
-  device_pointer ordered = 0;
-  must(cu.allocate_async(&ordered, mebibyte, nullptr) == code::success, "memory");
+  const device_pointer ordered = make_ordered(cu, mebibyte, nullptr);
   std::printf("unknown %d\n", cu.ipc(&handle, 0x1234'5000));
   std::printf("close unknown %d\n", cu.ipc_close(0x1234'5000));
   const ipc_handle foreign{};
@@ -231,8 +229,7 @@ void ipc_contexts(const arguments&) {
 
 // A forked child does not keep what its parent shares.
 void ipc_fork(const arguments&) {
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   const int before = count_shared();
   const device_pointer at = make(cu, 3 * mebibyte, 1);
   ipc_handle handle{};
@@ -252,8 +249,7 @@ void ipc_fork(const arguments&) {
 
 // A block that went with its device is not shared any more, and its memory is let go.
 void ipc_reset(const arguments&) {
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   const device_pointer at = make(cu, 5 * mebibyte, 0x42);
   ipc_handle handle{};
   must(cu.ipc(&handle, at) == code::success, "a handle");
@@ -265,8 +261,7 @@ void ipc_reset(const arguments&) {
 
 // A descriptor for network cards, of pages around a block.
 void dma_buf(const arguments&) {
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   for (const std::size_t size : {std::size_t{4096}, 3 * mebibyte, 90 * mebibyte}) {
     const device_pointer at = make(cu, size, 1);
     const device_pointer begin = at / 4096 * 4096;
@@ -284,12 +279,9 @@ void dma_buf(const arguments&) {
 
 // The device is what the owner lets this tenant have.
 void market(const arguments&) {
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   const auto show = [&] {
-    std::size_t free_bytes = 0;
-    std::size_t total_bytes = 0;
-    must(cu.info(&free_bytes, &total_bytes) == code::success, "cuMemGetInfo");
+    const auto [free_bytes, total_bytes] = memory_of(cu);
     std::printf("free %zu of %zu\n", free_bytes / mebibyte, total_bytes / mebibyte);
   };
   device_pointer at = 0;
@@ -314,15 +306,13 @@ void market_pair(const arguments&) {
   ::alarm(60);
   both_ways pipes;
   const pid_t child = start_child(pipes, [&](int from, int to) {
-    const driver cu = load();
-    start(cu);
+    const driver cu = load_started();
     const device_pointer at = make(cu, 40 * mebibyte, 7);
     must(cu.free(at) == code::success, "a free");
     say(to, 1);
     (void)hear<int>(from);
   });
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   (void)hear<int>(pipes.to_parent[0]);
   device_pointer at = 0;
   std::printf("allocate %d\n", cu.allocate(&at, 60 * mebibyte));

@@ -108,8 +108,7 @@ void finish(setting& s) {
 }  // namespace
 
 void allocation_sweep(const arguments&) {
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   const auto fail_new =
       reinterpret_cast<bool (*)(int)>(dlsym(RTLD_DEFAULT, "vmm_preload_fail_new"));
   const auto find_broken =
@@ -126,9 +125,7 @@ void allocation_sweep(const arguments&) {
       was_struck = fail_new(0);
       if (const char* const broken = find_broken(); broken != nullptr) expect(false, broken);
       finish(s);
-      std::size_t free_bytes = 0;
-      std::size_t total_bytes = 0;
-      must(cu.info(&free_bytes, &total_bytes) == code::success, "cuMemGetInfo");
+      const auto [free_bytes, total_bytes] = memory_of(cu);
       if (free_bytes != total_bytes) {
         std::printf("%s loses %zu bytes at request %d\n", each.name, total_bytes - free_bytes, nth);
         return;

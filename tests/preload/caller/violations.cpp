@@ -23,8 +23,7 @@ void lose(device_pointer at) {
 
 // The program goes on, with memory of the driver; blocks from before can still be freed.
 void lost_block(const arguments& all) {
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   const device_pointer first = make(cu, lost_bytes);
   const device_pointer other = make(cu, lost_bytes);
   if (!all.empty()) lose(first);
@@ -40,8 +39,7 @@ void lost_block(const arguments& all) {
 
 // A free that would give memory to the pool which is live again ends the process.
 void block_in_two_hands(const arguments&) {
-  const driver cu = load();
-  start(cu);
+  const driver cu = load_started();
   const stream_id stream = make_stream(cu);
   const device_pointer first = make(cu, lost_bytes);
   cu.manual(1);
