@@ -76,6 +76,7 @@ tenant_driver::~tenant_driver() {
     return;
   }
   relief_.leave();
+  if (is_late_) (void)finish_late();
   for (const auto& [at, each] : mappings_) (void)inside().unmap({{at}, each.size_bytes});
   mappings_.clear();
   for (const auto& [token, each] : lots_) {

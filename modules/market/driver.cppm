@@ -17,6 +17,7 @@
 //     while it waits for other tenants, except an observer's, for at most 100 ms.
 // D4  The device's memory is the tenant's share: total is its guarantee, or its limit; free is what
 //     its own charge leaves of it.
+// D5  Memory under a fill that the driver refuses to wait for is neither unmapped nor given back.
 //
 // Lent memory is not shared with other processes: a descriptor of it cannot be revoked. Without the
 // features for it, a shareable or RDMA request returns not_supported.
@@ -129,6 +130,9 @@ export class tenant_driver final : public forwarding_driver {
   [[nodiscard]] status clear_in(address_range range, std::span<const access_grant> grants);
   [[nodiscard]] status clear_apart(lot& of);
   [[nodiscard]] status fill_parts(address base, lot& of);
+  [[nodiscard]] status unmap_now(address_range range);
+  [[nodiscard]] status finish_fills() noexcept;
+  [[nodiscard]] status finish_late();
 
   std::unique_ptr<any_backend> owned_;  // the driver inside, or null
   const tenant_driver_options options_;
@@ -144,6 +148,8 @@ export class tenant_driver final : public forwarding_driver {
   std::mutex clearing_;                                   // over a clearing
   stream_handle stream_ = stream_handle::default_stream;  // for clearing
   bool has_stream_ = false;
+  std::vector<address_range> apart_;   // cleared at addresses of their own, and mapped
+  std::atomic<bool> is_late_ = false;  // a fill was not waited for, or apart_ has ranges
   std::unique_ptr<memory_source> source_;
   relief_member relief_;
 };

@@ -6,6 +6,7 @@ module vmm.market;
 
 import vmm.backend;
 import vmm.base;
+import vmm.optimizer;
 import vmm.std;
 import :lot_parts;
 
@@ -139,6 +140,13 @@ status tenant_driver::map(const map_request& request) {
 
 status tenant_driver::unmap(address_range range) {
   if (!made_in_.is_here()) return refuse_forked(call::unmap);
+  if (is_late_) {
+    if (status finished = finish_late(); !finished) return finished;
+  }
+  return unmap_now(range);
+}
+
+status tenant_driver::unmap_now(address_range range) {
   {
     const table_lock lock(mutex_);
     if (any_in(range)) {
@@ -201,24 +209,56 @@ status tenant_driver::fill_parts(address base, lot& of) {
   return {};
 }
 
+// Repeated for a fault that occurs once.
+status tenant_driver::finish_fills() noexcept {
+  if (!can_.streams || !has_stream_) return {};
+  status finished = try_to_close([this] { return inside().synchronize_stream(stream_); });
+  if (!finished && inside().synchronize_all()) finished = {};
+  is_late_ = !finished || !apart_.empty();
+  return finished;
+}
+
+status tenant_driver::finish_late() {
+  std::vector<address_range> gone;
+  {
+    const std::lock_guard<std::mutex> turn(clearing_);
+    if (status finished = finish_fills(); !finished) return finished;
+    gone.swap(apart_);
+    is_late_ = false;
+  }
+  for (const address_range& each : gone)
+    if (unmap(each)) (void)inside().free_reservation(each);
+  return {};
+}
+
 // A lot whose mappings are parts of it is cleared at addresses of its own.
 status tenant_driver::clear_apart(lot& of) {
+  if (status room = reserve_more(apart_, 1); !room) return room;
   const result<address_range> range = inside().reserve({of.size_bytes, market_granule_bytes, {}});
   if (!range) return range.error();
   status done = map_parts({range->base, of.size_bytes, physical_handle::none, 0}, of);
-  if (done) {
-    const access_grant own{home(), access::read_write};
-    done = inside().set_access(*range, {&own, 1});
-    if (done) done = fill_parts(range->base, of);
-    if (can_.streams && has_stream_) {
-      const status finished = inside().synchronize_stream(stream_);
-      if (done) done = finished;
-    }
-    const status gone = inside().unmap(*range);
-    if (done) done = gone;
+  if (!done) {
+    (void)inside().free_reservation(*range);
+    return done;
   }
-  (void)inside().free_reservation(*range);
-  return done;
+  {
+    const table_lock lock(mutex_);
+    mappings_[range->base.value] = {of.size_bytes, 0, &of};
+    ++of.mapping_count;
+  }
+  const access_grant own{home(), access::read_write};
+  done = inside().set_access(*range, {&own, 1});
+  if (done) done = fill_parts(range->base, of);
+  const status finished = finish_fills();
+  if (done) done = finished;
+  const status gone = finished ? unmap_now(*range) : finished;
+  if (gone) {
+    (void)inside().free_reservation(*range);
+    return done;
+  }
+  apart_.push_back(*range);
+  is_late_ = true;
+  return done ? gone : done;
 }
 
 // Lots that are mapped whole inside the range are cleared where they are.
@@ -256,10 +296,8 @@ status tenant_driver::clear_in(address_range range, std::span<const access_grant
     if (done) done = fill_parts(each.at, *each.of);
     filled_bytes += each.of->size_bytes;
   }
-  if (filled_bytes != 0 && has_stream_) {
-    const status finished = inside().synchronize_stream(stream_);
-    if (done) done = finished;
-  }
+  const status finished = filled_bytes != 0 ? finish_fills() : status{};
+  if (done) done = finished;
   if (done) {
     const table_lock lock(mutex_);
     for (const dirty_lot& each : dirty) {
@@ -269,7 +307,8 @@ status tenant_driver::clear_in(address_range range, std::span<const access_grant
   const bool is_own_alone = grants.size() == 1 && grants[0] == own;
   if (done && is_own_alone && filled_bytes == range.size_bytes) return {};
   for (const dirty_lot& each : dirty) {
-    if (each.is_whole) (void)inside().set_access({each.at, each.of->size_bytes}, {&none, 1});
+    if (each.is_whole && finished)
+      (void)inside().set_access({each.at, each.of->size_bytes}, {&none, 1});
   }
   return done ? inside().set_access(range, grants) : done;
 }

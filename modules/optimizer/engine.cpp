@@ -310,8 +310,11 @@ status engine::dissolve(block& gone, const ticket_ref& last_use) {
     retire(gone, last_use);
     return {};
   }
-  const remap_outcome undone = core_.remaps.detach(plan_of(gone));
-  if (!undone.result && !undone.lost) return undone.result;
+  // Without memory of its own a block has no contents to restore: what was unmapped may be reused.
+  const remap_outcome undone =
+      gone.has_memory ? core_.remaps.detach(plan_of(gone)) : core_.remaps.unmap(plan_of(gone));
+  const bool is_cut = undone.mapped_count < gone.memories.size() && !gone.has_memory;
+  if (!undone.result && !undone.lost && !is_cut) return undone.result;
   records_.erase(gone);
   if (gone.has_memory) drop_holders(gone.memories, 0, last_use);
   gone.has_memory = false;

@@ -302,6 +302,39 @@ TEST(MarketMoving, ALotLivesUntilItsLastHandleAndMapping) {
   EXPECT_TRUE(driver.free_reservation(*range));
 }
 
+// The driver refuses to wait for the fill of a lot that has another job's bytes, which is mapped as
+// a whole, or in part.
+TEST(MarketMoving, MemoryUnderAFillStays) {
+  for (const std::uint64_t size_bytes : {4 * MiB, 2 * MiB}) {
+    auto plays = vmm::fake::profile::cuda();
+    plays.can.offset_map = plays.can.short_map = true;
+    const auto tenant = market_test::open_fake_tenant(plays, 64 * MiB);
+    ASSERT_TRUE(tenant) << vmm::describe(tenant.error());
+    vmm::tenant_driver& driver = **tenant;
+    auto& fake = *driver.owned()->get_if<vmm::fake_driver>();
+    fake.set_manual(true);
+    const vmm::access_grant own{driver.home(), vmm::access::read_write};
+    const auto range = driver.reserve({size_bytes, 0, {}}).value();
+    EXPECT_TRUE(
+        driver.release(driver.create({.size_bytes = 4 * MiB, .where = driver.home()}).value()));
+    const auto lot = driver.create({.size_bytes = 4 * MiB, .where = driver.home()}).value();
+    ASSERT_TRUE(driver.map({range.base, size_bytes, lot, 0}));
+    for (const auto wait : {vmm::call::synchronize_stream, vmm::call::synchronize_all})
+      fake.fail({wait, 1, true, {vmm::errc::internal, 77, "INJECTED"}});
+    EXPECT_FALSE(driver.set_access(range, {&own, 1}));
+    EXPECT_FALSE(driver.unmap(range));
+    EXPECT_TRUE(driver.release(lot));
+    EXPECT_EQ(driver.source().totals().charged_bytes, 4 * MiB);
+    EXPECT_EQ(fake.resource_counts().pending_work, 1u);
+    fake.clear_faults();
+    EXPECT_TRUE(driver.unmap(range));
+    EXPECT_TRUE(driver.free_reservation(range));
+    EXPECT_EQ(driver.source().totals().charged_bytes, 0u);
+    EXPECT_EQ(fake.resource_counts().reservations, 0u);
+    EXPECT_EQ(fake.misuse_count(), 0u);
+  }
+}
+
 // ---- loans ---------------------------------------------------------------------------
 
 // What a loan has for a request serves it also in other sizes; the rest goes back.
