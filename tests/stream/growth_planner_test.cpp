@@ -162,6 +162,22 @@ TEST_F(PlannerTest, AFreeThatIsPutOffIsDoneBeforeTheNextOne) {
   EXPECT_EQ(state.free_deferring(first, a).error().code, errc::not_allocated);
 }
 
+TEST_F(PlannerTest, AmongManyBlocksASecondFreeIsRefusedWhileTheFirstIsPutOff) {
+  (void)grow(MiB, a, {});
+  std::vector<address> blocks(64);
+  bool starved = false;
+  for (address& each : blocks) each = state.try_allocate({2, a}, starved);
+  for (std::size_t i = 0; i < 20; ++i) ASSERT_TRUE(state.free_deferring(blocks[i], a));
+  EXPECT_GT(state.records().live_granules(), MiB_granules + std::uint64_t{2} * 44);
+  EXPECT_EQ(state.free_deferring(blocks[19], a).error().code, errc::not_allocated);
+  EXPECT_EQ(state.records().live_granules(), MiB_granules + std::uint64_t{2} * 44);
+  EXPECT_EQ(state.free_deferring(blocks[20] + granule_bytes, a).error().code,
+            errc::invalid_argument);
+  ASSERT_TRUE(state.free_deferring(blocks[20], a));
+  state.finish_deferred_free();
+  EXPECT_TRUE(state_audit(state).validate());
+}
+
 TEST_F(PlannerTest, CreatesNoMoreThanIsNeededWhereThatIsAsked) {
   pool_setup how = setup_with(64 * MiB, 64 * MiB);
   how.policy.headroom = 100;

@@ -46,7 +46,9 @@ address arena::take(stream_handle stream, std::uint64_t size_bytes) noexcept {
       "I2: an arena without a stream is open");
   if (!is_open_ || stream_ != stream) return {};
   const region_id found = regions_.best_fit(free_kind, count);
-  if (found == region_id::none || !regions_.provide(1) || !blocks_.reserve()) return {};
+  if (found == region_id::none || !regions_.provide(1) ||
+      !blocks_.reserve(regions_.count_granules()))
+    return {};
   region_id taken = found;
   if (regions_.where(found).count > count) {
     taken = regions_.take_head(found, count);

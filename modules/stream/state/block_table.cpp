@@ -48,23 +48,56 @@ void prefer_huge_pages(void* memory, std::size_t size_bytes) noexcept {
   }
 }
 
-bool live_block_table::grow() noexcept {
+// Out of line, as begin_taking() is: insert() and take() are inline.
+void live_block_table::set_start(std::uint32_t offset) noexcept {
+  std::uint64_t& word = starts().words[offset / 64];
+  const std::uint64_t bit = std::uint64_t{1} << (offset % 64);
+  check((word & bit) == 0, "I3: two blocks begin at one address");
+  word |= bit;
+  ++starts().count;
+}
+
+bool live_block_table::begin_taking(std::uint32_t offset) noexcept {
+  std::uint64_t& word = starts().words[offset / 64];
+  const std::uint64_t bit = std::uint64_t{1} << (offset % 64);
+  if ((word & bit) == 0) return false;
+  check(starts().count != 0, "I3: more blocks are taken than begin");
+  word &= ~bit;
+  --starts().count;
+  return true;
+}
+
+bool live_block_table::grow(std::uint32_t count_granules) noexcept {
   const std::uint32_t old_count = bucket_count();
   const std::uint32_t wanted = old_count == 0 ? first_buckets : old_count * 2;
   check(wanted > old_count, "a table of blocks has more buckets than can be counted");
-  const std::size_t size_bytes = wanted * sizeof(bucket);
+  const bool was_large = is_large();
+  const bool becomes_large = std::uint64_t{wanted} * (slots / 2) > few_max;
+  start_bits bits = was_large ? starts() : start_bits{};
+  if (becomes_large && !was_large) {
+    bits.words = static_cast<std::uint64_t*>(
+        std::calloc(std::size_t{count_granules} / 64 + 1, sizeof(std::uint64_t)));
+    if (bits.words == nullptr) return false;
+  }
+  const std::size_t size_bytes = wanted * sizeof(bucket) + (becomes_large ? sizeof(start_bits) : 0);
   void* const memory = ::operator new(size_bytes, std::align_val_t{alignof(bucket)}, std::nothrow);
-  if (memory == nullptr) return false;
+  if (memory == nullptr) {
+    if (!was_large) std::free(bits.words);
+    return false;
+  }
   prefer_huge_pages(memory, size_bytes);
   std::memset(memory, 0xFF, size_bytes);
   std::unique_ptr<bucket[], free_buckets> larger{static_cast<bucket*>(memory)};
   std::swap(buckets_, larger);
   mask_ = wanted - 1;
+  if (becomes_large) starts() = bits;
   const std::uint32_t before = std::exchange(count_, 0);
   for (std::uint32_t i = 0; i < old_count; ++i) {
     for (std::uint32_t slot = 0; slot < slots; ++slot) {
-      if (larger[i].offsets[slot] != nowhere)
-        insert(larger[i].offsets[slot], larger[i].regions[slot]);
+      const std::uint32_t offset = larger[i].offsets[slot];
+      if (offset == nowhere) continue;
+      place(offset, larger[i].regions[slot]);
+      if (becomes_large && !was_large) set_start(offset);
     }
   }
   check(count_ == before, "a table of blocks lost an entry in its growth");
@@ -74,16 +107,19 @@ bool live_block_table::grow() noexcept {
 
 const char* live_block_table::broken_invariant() const noexcept {
   std::uint32_t seen_count = 0;
+  std::uint32_t start_count = 0;
   for (std::uint32_t i = 0; i < bucket_count(); ++i) {
     for (const std::uint32_t offset : buckets_[i].offsets) {
       if (offset == nowhere) continue;
       ++seen_count;
+      if (is_large()) start_count += starts().words[offset / 64] >> (offset % 64) & 1;
       for (std::uint32_t at = home(offset); at != i; at = (at + 1) & mask_) {
         if (slots_of(buckets_[at], nowhere) != 0)
           return "I2: a block is not where it is looked for";
       }
     }
   }
+  if (is_large() && start_count != starts().count) return "I3: a bit is set where no block begins";
   if (seen_count != count_) return "the count of a table of blocks is wrong";
   const bool half = count_ <= std::uint64_t{bucket_count()} * (slots / 2);
   return half ? nullptr : "I1: a table of blocks is too full";

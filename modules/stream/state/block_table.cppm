@@ -10,9 +10,11 @@
 //
 // I1  At most half of the entries are taken.
 // I2  An entry is in its home bucket, or in a later one with every bucket from its home on full.
+// I3  A large table has a bit for each granule, set where an entry begins that is not being taken.
 //
 // Thread safety: none of its own. Cost: one cache line, seldom two; reserve() doubles the table
-// when it is half full, which is linear and seldom. Memory: 16 to 32 bytes a live block.
+// when it is half full, which is linear and seldom. Memory: 16 to 32 bytes a live block, and an
+// eighth of a byte a granule of a large table, as touched.
 export module vmm.stream:block_table;
 
 import vmm.backend;
@@ -24,11 +26,32 @@ namespace vmm {
 
 class live_block_table {
  public:
-  /// Room for one more; false when the host has no memory.
-  [[nodiscard]] inline bool reserve() noexcept { return count_ < count_max() || grow(); }
+  live_block_table() = default;
+  live_block_table(const live_block_table&) = delete;
+  live_block_table& operator=(const live_block_table&) = delete;
+  ~live_block_table() {
+    if (is_large()) std::free(starts().words);
+  }
+
+  /// Whether more blocks than a few were in it at a time, which no near cache has all of. Few under
+  /// checks, so that tests pass both ways.
+  [[nodiscard]] inline bool is_large() const noexcept { return count_max() > few_max; }
+
+  /// Room for one more, of a segment of so many granules; false when the host has no memory.
+  [[nodiscard]] inline bool reserve(std::uint32_t count_granules) noexcept {
+    return count_ < count_max() || grow(count_granules);
+  }
 
   /// After reserve(). The key is not in the table.
-  inline void insert(std::uint32_t offset, region_id region) noexcept;
+  inline void insert(std::uint32_t offset, region_id region) noexcept {
+    if (is_large()) [[unlikely]]
+      set_start(offset);
+    place(offset, region);
+  }
+
+  /// Of a large table: whether a block begins there that is not being taken, by one bit. From then
+  /// on it is, until take().
+  [[nodiscard]] bool begin_taking(std::uint32_t offset) noexcept;
 
   /// Removes and returns the block that begins at `offset`, or none.
   [[nodiscard]] inline region_id take(std::uint32_t offset) noexcept;
@@ -60,16 +83,22 @@ class live_block_table {
     }
     check(seen_count == count_, "the count of a table of blocks is wrong");
   }
-  /// Null if I1 and I2 hold, else the broken part. O(buckets).
+  /// Null if I1 to I3 hold, else the broken part. O(buckets).
   [[nodiscard]] const char* broken_invariant() const noexcept;
 
  private:
   static constexpr std::uint32_t slots = 8;
   static constexpr std::uint32_t nowhere = ~0u;  // no block begins there
-  static constexpr std::uint32_t first_buckets = 128;
+  static constexpr std::uint32_t few_max = check_level >= 2 ? 16 : 32768;
+  static constexpr std::uint32_t first_buckets = check_level >= 2 ? 4 : 128;
   struct alignas(64) bucket {
     std::uint32_t offsets[slots];
     region_id regions[slots];
+  };
+  // Behind the buckets of a large table.
+  struct alignas(64) start_bits {
+    std::uint64_t* words = nullptr;
+    std::uint32_t count = 0;
   };
   struct free_buckets {
     void operator()(bucket* buckets) const noexcept {
@@ -94,7 +123,13 @@ class live_block_table {
   [[nodiscard]] static inline std::uint32_t slots_of(const bucket& in,
                                                      std::uint32_t offset) noexcept;
   void fill_gap(std::uint32_t gap, std::uint32_t slot) noexcept;
-  [[nodiscard]] bool grow() noexcept;
+  [[nodiscard]] bool grow(std::uint32_t count_granules) noexcept;
+  inline void place(std::uint32_t offset, region_id region) noexcept;
+  [[nodiscard]] inline start_bits& starts() const noexcept {
+    debug_check([this] { return is_large(); }, "a small table has no bits");
+    return *reinterpret_cast<start_bits*>(buckets_.get() + bucket_count());
+  }
+  void set_start(std::uint32_t offset) noexcept;
 
   /// Blocks that there is room for.
   [[nodiscard]] inline std::uint32_t count_max() const noexcept {
@@ -130,7 +165,7 @@ inline std::uint32_t live_block_table::slots_of(const bucket& in, std::uint32_t 
 #endif
 }
 
-inline void live_block_table::insert(std::uint32_t offset, region_id region) noexcept {
+inline void live_block_table::place(std::uint32_t offset, region_id region) noexcept {
   debug_check([&] { return find(offset) == region_id::none; }, "a block is entered twice");
   debug_check([&] { return region != region_id::none; }, "no region is entered as a block");
   std::uint32_t at = home(offset);
@@ -149,6 +184,8 @@ inline void live_block_table::insert(std::uint32_t offset, region_id region) noe
 inline region_id live_block_table::take(std::uint32_t offset) noexcept {
   debug_check([&] { return offset != nowhere; }, "a block is removed without an address");
   if (count_ == 0) return region_id::none;
+  if (is_large()) [[unlikely]]
+    (void)begin_taking(offset);
   for (std::uint32_t at = home(offset);; at = (at + 1) & mask_) {
     bucket& in = buckets_[at];
     const std::uint32_t found = slots_of(in, offset);

@@ -114,33 +114,52 @@ status pool_state::free(address at, std::uint32_t stream) noexcept {
 
 // ---- frees among many blocks ---------------------------------------------------------
 
+pool_state::deferred_free& frees_among_many::deferred(std::uint32_t age) const noexcept {
+  check(age - 1 < state_.free_count_, "no deferred free is so old");
+  const std::uint32_t place = state_.oldest_free_ + state_.free_count_ - age;
+  return state_.frees_[place % pool_state::frees_deferred_max];
+}
+
+void frees_among_many::look_up(pool_state::deferred_free& free) noexcept {
+  if (free.block != region_id::none) return;
+  free.block = state_.first_segment_->take_block(free.offset);
+  check(free.block != region_id::none, "pool_state I7: a block that is freed is in no table");
+}
+
 status frees_among_many::free(address at, std::uint32_t stream) noexcept {
   constexpr std::uint32_t most = pool_state::frees_deferred_max;
+  constexpr std::uint32_t step = most / 4;
   check(state_.first_range_.contains(at), "a free is deferred in another segment");
   segment& in = *state_.first_segment_;
   if (state_.deferred_ != pool_state::several_deferred) state_.finish_deferred_free();
-  if (state_.free_count_ == most) finish_oldest();
-  if (state_.free_count_ >= most / 2) {
-    const std::uint32_t half = state_.oldest_free_ + state_.free_count_ - most / 2;
-    const region_id block = state_.frees_[half % most].block;
-    in.fetch_ahead(in.regions().before(block));
-    in.fetch_ahead(in.regions().after(block));
-  }
-  const region_id block = in.take_block(granules_in(at - state_.first_range_.base));
-  if (block == region_id::none) {
+  const std::uint32_t offset = granules_in(at - state_.first_range_.base);
+  if (!in.begin_taking(offset)) [[unlikely]] {
     state_.finish_deferred_free();
     return state_.free(at, stream);
   }
-  in.fetch_ahead(block);
+  if (state_.free_count_ == most) finish_oldest();
+  if (state_.free_count_ >= step) {
+    pool_state::deferred_free& found = deferred(step);
+    look_up(found);
+    in.regions().fetch_ahead(found.block);
+  }
+  if (state_.free_count_ >= 2 * step) {
+    const region_id block = deferred(2 * step).block;
+    // Of a live neighbour only the mark is read.
+    for (const region_id beside : {in.regions().before(block), in.regions().after(block)}) {
+      if (in.regions().listed(beside)) in.regions().fetch_ahead(beside);
+    }
+  }
   state_.frees_[(state_.oldest_free_ + state_.free_count_++) % most] = {
-      block, state_.streams_.progress().advance(stream)};
+      offset, region_id::none, state_.streams_.progress().advance(stream)};
   state_.deferred_ = pool_state::several_deferred;
   return {};
 }
 
 void frees_among_many::finish_oldest() noexcept {
   check(state_.free_count_ != 0, "pool_state I7: no free is deferred");
-  const pool_state::deferred_free& oldest = state_.frees_[state_.oldest_free_];
+  pool_state::deferred_free& oldest = state_.frees_[state_.oldest_free_];
+  look_up(oldest);
   state_.oldest_free_ = (state_.oldest_free_ + 1) % pool_state::frees_deferred_max;
   --state_.free_count_;
   state_.first_segment_->release_live(oldest.block, oldest.at, state_.mappings_);

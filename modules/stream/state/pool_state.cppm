@@ -18,7 +18,8 @@
 // I6  Memory of arenas is live in I1; :lending has the live part of it.
 // I7  Between two holds of the lock one free at most is deferred: its block is in no table, its
 //     region still a block's, and its point the last that the clock has shown. With many blocks a
-//     few are, in order, with their points. Only calls under warm_lock find that state.
+//     few are, in order, with their points; the youngest are in the table still. Only calls under
+//     warm_lock find that state.
 //
 // The rest is in classes that own nothing and are created for a call over the state: growth_planner
 // (growth), locked_blocks (pins, captured graphs), own_memory (memory of a request's own record),
@@ -178,10 +179,11 @@ class alignas(64) pool_state {
   void finish_free() noexcept;
 
   struct deferred_free {
-    region_id block = region_id::none;
+    std::uint32_t offset = 0;
+    region_id block = region_id::none;  // once it has been looked up
     stream_point at{};
   };
-  static constexpr std::uint32_t frees_deferred_max = 8;
+  static constexpr std::uint32_t frees_deferred_max = 16;
   static constexpr auto several_deferred =
       static_cast<region_id>(~0u);  // no region has this number
 
@@ -227,19 +229,21 @@ class alignas(64) pool_state {
   pool_arenas arenas_;
 };
 
-/// Frees where no near cache has the records of all blocks: a free's records come during the next
-/// few frees, then those of its neighbours, before it is finished. A view, made for a call.
+/// Frees where the table of blocks is large: a free reads a bit, its entry comes during the next
+/// few frees, then its record, then those of its free neighbours, before it is finished. A view,
+/// made for a call.
 class frees_among_many {
  public:
-  /// With more live blocks than this. Few under checks, so that tests pass both ways.
-  static constexpr std::uint32_t blocks_min = check_level >= 2 ? 16 : 32768;
-
   explicit frees_among_many(pool_state& state) noexcept : state_(state) {}
   /// As pool_state::free_deferring(), in the first segment.
   [[nodiscard]] status free(address at, std::uint32_t stream) noexcept;
   void finish_oldest() noexcept;
 
  private:
+  // The free that is this many frees old.
+  [[nodiscard]] pool_state::deferred_free& deferred(std::uint32_t age) const noexcept;
+  void look_up(pool_state::deferred_free& free) noexcept;
+
   pool_state& state_;
 };
 
@@ -256,13 +260,13 @@ inline status pool_state::free_deferring(address at, std::uint32_t stream) noexc
   segment& in = *first_segment_;
   const std::uint32_t offset = granules_in(offset_bytes);
   in.fetch_ahead(offset);
-  if (in.blocks().count() > frees_among_many::blocks_min) [[unlikely]]
+  if (in.blocks().is_large()) [[unlikely]]
     return frees_among_many(*this).free(at, stream);
   finish_deferred_free();
   const region_id block = in.take_block(offset);
   if (block == region_id::none) [[unlikely]]
     return free(at, stream);
-  in.fetch_ahead(block);
+  in.regions().fetch_ahead(block);
   debug_check([&] { return in.address_of(in.range(block).offset) == at; },
               "a block does not begin where it is found");
   (void)streams_.progress().advance(stream);

@@ -256,7 +256,7 @@ void segment::write_lock(region_id block, const block_lock& lock) noexcept {
 
 bool segment::lock_block(const found_block& block) noexcept {
   check(!block.is_locked, "a block is locked twice");
-  if (!locked_.reserve()) return false;
+  if (!locked_.reserve(regions_.count_granules())) return false;
   const region_id taken = blocks_.take(block.offset);
   check(taken == block.region, "I7: a live block is in no table");
   locked_.insert(block.offset, block.region);
@@ -269,7 +269,7 @@ bool segment::lock_block(const found_block& block) noexcept {
 bool segment::unlock_block(const found_block& block) noexcept {
   check(block.is_locked, "a block is unlocked that is not locked");
   check(range(block.region).offset == block.offset, "I6: a block does not begin where it is found");
-  if (!blocks_.reserve()) return false;
+  if (!provide_entry()) return false;
   const region_id taken = locked_.take(block.offset);
   check(taken == block.region, "a locked block is in no table");
   regions_.set_note(block.region, {0, tag_of(region_state::live)});

@@ -169,10 +169,12 @@ class alignas(64) segment {
   void cut_lead(region_id found, std::uint32_t count) noexcept;
   /// Room for one more cut and one more block; false when the host has no memory.
   [[nodiscard]] inline bool provide_block() noexcept {
-    return regions_.provide(1) && blocks_.reserve();
+    return regions_.provide(1) && provide_entry();
   }
   /// Room for one more block; false when the host has no memory.
-  [[nodiscard]] inline bool provide_entry() noexcept { return blocks_.reserve(); }
+  [[nodiscard]] inline bool provide_entry() noexcept {
+    return blocks_.reserve(regions_.count_granules());
+  }
   /// The first granules of a free region, unlisted; the rest of it stays free. After
   /// provide_block().
   [[nodiscard]] inline region_id take_free(region_id found, std::uint32_t count) noexcept {
@@ -214,13 +216,14 @@ class alignas(64) segment {
         "I7: a block is in both tables");
     return blocks_.take(offset);
   }
+  [[nodiscard]] bool begin_taking(std::uint32_t offset) noexcept {
+    return blocks_.begin_taking(offset);
+  }
   /// Prefetches the data of take_block() and make_live().
   inline void fetch_ahead(std::uint32_t offset) const noexcept {
     debug_check([&] { return offset < regions_.count_granules(); }, "an offset leaves its segment");
     blocks_.fetch_ahead(offset);
   }
-  /// Prefetches the records of a region.
-  inline void fetch_ahead(region_id region) const noexcept { regions_.fetch_ahead(region); }
   /// The block's granules are live no more. `at` is for handles that become free: whose, and the
   /// time.
   inline void release_live(region_id block, const stream_point& at, mappings& records) noexcept;
@@ -233,8 +236,7 @@ class alignas(64) segment {
   /// handles, so that nothing moves or unmaps them.
   void keep_free(region_id region, const stream_point& since, mappings& records,
                  const stream_table& streams) noexcept;
-  /// A range that is in no block counts as live, and as live no more.
-  /// `first` is where the range begins.
+  /// A range that is in no block, and begins in `first`, counts as live, and as live no more.
   inline void count_live(granule_range what, mapping& first, mappings& records) noexcept;
   void release_range(granule_range what, const stream_point& at, mappings& records) noexcept;
 
