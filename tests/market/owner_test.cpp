@@ -177,6 +177,7 @@ TEST(MarketOwner, ARequestThatDoesNotWaitRecallsNothing) {
   all.join(2);
   EXPECT_TRUE(all.has(all.want(1, 1024 * MiB)));
   all.pass(100 * ms);
+  all.idle.insert(1);  // or its answer would hide the recall
   const auto at_once = all.want(2, 64 * MiB, 0);
   EXPECT_EQ(all.denied.at(at_once), market_reason::deadline);
   EXPECT_TRUE(all.asks.empty());
