@@ -61,6 +61,7 @@ ASSERTIONS = {"check", "debug_check", "paranoid_check", "static_assert", "audit"
 OF_OTHERS = {
     "AF_ALG",
     "DVMM_LEVEL_ZERO",
+    "LD_LIBRARY_PATH",
     "ZE_AFFINITY_MASK",
     "libze_loader",
     "max_map_count",
