@@ -327,6 +327,11 @@ TEST_F(MarketProcesses, Control) {
               &code),
       "256         0    512"));
   EXPECT_EQ(code, 0);
+  EXPECT_TRUE(contains(control({"share", folder_, device(), "1", "--priority", "3"}, &code),
+                       "256         0    512        0      3  engine\ndevice"))
+      << "the rest of the share stays";
+  EXPECT_TRUE(contains(control({"share", folder_, device(), "1"}, &code), "takes --guarantee"));
+  EXPECT_EQ(code, 2);
   lent_list lot;
   EXPECT_EQ(source->take({640 * MiB, second_ns}, lot).error().code, vmm::errc::over_budget);
   EXPECT_EQ(source->totals().total_bytes, 256 * MiB);

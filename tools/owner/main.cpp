@@ -31,14 +31,18 @@ constexpr const char* usage =
     "  --capacity BYTES    the memory to share (default: the device's)\n"
     "  --context BYTES     a tenant's own memory beside it (default: 528MiB, host: 0)\n"
     "  --quiet-ms N        from the end of a tenant's processes to the next use (default: 200)\n"
-    "  --guarantee BYTES, --limit BYTES, --priority N, --elastic   the new share of a tenant\n"
+    "  --guarantee BYTES, --limit BYTES, --priority N, --elastic   what changes of a tenant's "
+    "share\n"
     "  --help, --version\n";
 
 struct command {
   std::string verb{}, action{};
   vmm::tools::service_options service{};
   std::uint64_t tenant = 0;
-  vmm::market_share share{};
+  // What ctl share changes; the rest of the tenant's share stays.
+  std::optional<std::uint64_t> guarantee_bytes{}, limit_bytes{};
+  std::optional<std::uint8_t> priority{};
+  bool is_elastic = false;
   bool is_daemon = false;
 };
 
@@ -54,13 +58,13 @@ std::string read_option(std::string_view word, std::string_view value, command& 
   else if (word == "--capacity" && bytes && *bytes != 0)
     into.service.capacity_bytes = *bytes;
   else if (word == "--guarantee" && bytes)
-    into.share.guarantee_bytes = *bytes;
+    into.guarantee_bytes = *bytes;
   else if (word == "--limit" && bytes)
-    into.share.limit_bytes = *bytes;
+    into.limit_bytes = *bytes;
   else if (word == "--quiet-ms" && number && *number <= 60'000)
     into.service.quiet_ms = static_cast<std::uint32_t>(*number);
   else if (word == "--priority" && number && *number <= 7)
-    into.share.priority = static_cast<std::uint8_t>(*number);
+    into.priority = static_cast<std::uint8_t>(*number);
   else
     return std::string(word) + " takes " + std::string(taken) + "; not '" + std::string(value) +
            "'";
@@ -80,7 +84,7 @@ std::string read_words(int count, char** words, command& into) {
     if (word == "--daemon") {
       into.is_daemon = true;
     } else if (word == "--elastic") {
-      into.share.elastic = true;
+      into.is_elastic = true;
     } else if (word == "--capacity" || word == "--context" || word == "--guarantee" ||
                word == "--limit" || word == "--quiet-ms" || word == "--priority") {
       if (i + 1 == count) return std::string(word) + " takes a value";
@@ -115,6 +119,8 @@ std::string read_words(int count, char** words, command& into) {
     const auto tenant = vmm::tools::read_count(plain[first + 2].c_str(), 1);
     if (!tenant) return "'" + plain[first + 2] + "' is not a tenant's number";
     into.tenant = *tenant;
+    if (!into.guarantee_bytes && !into.limit_bytes && !into.priority && !into.is_elastic)
+      return "ctl share takes --guarantee, --limit, --priority or --elastic";
   }
   return "";
 }
@@ -160,15 +166,33 @@ int fail(const std::string& why) {
   return 1;
 }
 
+// The owner refuses the number of no tenant.
+vmm::market_share changed_share(const command& what, const vmm::tools::owner_report& now) {
+  vmm::market_share share;
+  for (const vmm::market_row& each : now.rows)
+    if (each.tenant == what.tenant) share = each.share;
+  share.guarantee_bytes = what.guarantee_bytes.value_or(share.guarantee_bytes);
+  share.limit_bytes = what.limit_bytes.value_or(share.limit_bytes);
+  share.priority = what.priority.value_or(share.priority);
+  share.elastic = share.elastic || what.is_elastic;
+  return share;
+}
+
 int control(const command& what) {
   market_message request;
   request.kind = what.action == "list"    ? market_kind::query
                  : what.action == "drain" ? market_kind::drain
                                           : market_kind::set_share;
-  request.tenant = what.tenant;
-  request.share = what.share;
+  const std::string socket = vmm::tools::owner_paths(what.service).socket;
   vmm::tools::owner_report report{.device = what.service.device};
-  std::string why = control_owner(vmm::tools::owner_paths(what.service).socket, request, report);
+  std::string why;
+  if (request.kind == market_kind::set_share) {
+    vmm::tools::owner_report now;
+    why = control_owner(socket, {}, now);
+    request.tenant = what.tenant;
+    request.share = changed_share(what, now);
+  }
+  if (why.empty()) why = control_owner(socket, request, report);
   if (why.empty()) why = vmm::tools::print(to_table(report));
   return why.empty() ? 0 : fail(why);
 }
