@@ -13,6 +13,14 @@ import vmm.std;
 import :failures;
 
 namespace vmm {
+namespace {
+
+// Of a peer that has ended before its proof: others may wait.
+bool is_end(const error& why) noexcept {
+  return why.code == errc::unavailable && (why.native == EPIPE || why.native == ECONNRESET);
+}
+
+}  // namespace
 
 result<share_listener> share_listener::open(std::string_view path) noexcept {
   share_listener made;
@@ -66,6 +74,7 @@ status share_listener::admit(const share_options& options) noexcept {
     if (came.failure != 0) return socket_error(came.failure);
     result<share_channel> made =
         share_channel::begin(came.descriptor, share_role::accepting, options);
+    if (!made && is_end(made.error())) continue;
     if (!made) return made.error();
     try {
       if (newcomers_.size() == newcomers_max) newcomers_.erase(newcomers_.begin());
@@ -120,6 +129,7 @@ result<share_channel> share_listener::accept(const share_options& options) noexc
       if (proved && !*proved) continue;
       newcomer done = std::move(*place);
       newcomers_.erase(place);
+      if (!proved && is_end(proved.error())) break;  // the places have changed
       if (!proved) return proved.error();
       return std::move(done.channel);
     }

@@ -208,6 +208,21 @@ TEST_F(Place, SilentConnectionsDelayNoOther) {
   for (const int each : silent) ::close(each);
 }
 
+TEST_F(Place, ConnectionsThatHaveEndedDelayNoOther) {
+  auto listener = share_listener::open(path());
+  const int greeted = connect_silently(path());
+  EXPECT_EQ(listener->accept(options_of(1, 20)).error().native, ETIMEDOUT);
+  ::close(greeted);
+  ::close(connect_silently(path()));
+  std::thread client([&] {
+    auto made = share_channel::connect(path(), options_of(1));
+    EXPECT_TRUE(made) << vmm::describe(made.error());
+  });
+  auto made = listener->accept(options_of(1, 8'000));
+  EXPECT_TRUE(made) << vmm::describe(made.error());
+  client.join();
+}
+
 TEST_F(Place, AConnectionThatProvesNothingInItsTimeIsClosed) {
   auto listener = share_listener::open(path());
   const int silent = connect_silently(path());
