@@ -3,11 +3,7 @@
 //
 // Goal: VMM_OWNER makes a program of the C interface a tenant, without a change of its code.
 // Method: vmm-owner over the host's memory, and processes that take turns in three quarters of it.
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
+#include "../support/program.hpp"
 #include "bench.hpp"
 #include "vmm.h"
 
@@ -15,45 +11,17 @@ namespace {
 
 constexpr std::uint64_t block_bytes = std::uint64_t{48} << 20;
 
-// A process that does `work` for each byte that it receives, and sends its reply.
-class Process {
- public:
-  explicit Process(char (*work)(int turn)) {
-    int down[2], up[2];
-    EXPECT_EQ(::pipe2(down, O_CLOEXEC), 0);
-    EXPECT_EQ(::pipe2(up, O_CLOEXEC), 0);
-    number_ = ::fork();
-    if (number_ == 0) {
-      ::close(down[1]);
-      char turn = 0;
-      while (::read(down[0], &turn, 1) == 1) {
-        const char reply = work(turn);
-        if (::write(up[1], &reply, 1) != 1) break;
-      }
-      ::_exit(0);
-    }
-    ::close(down[0]);
-    ::close(up[1]);
-    to_ = down[1];
-    from_ = up[0];
-  }
-  Process(const Process&) = delete;
-  Process& operator=(const Process&) = delete;
-  ~Process() {
-    ::close(to_);
-    ::waitpid(number_, nullptr, 0);
-    ::close(from_);
-  }
-  char run(char turn) const {
-    char reply = '-';
-    if (::write(to_, &turn, 1) != 1 || ::read(from_, &reply, 1) != 1) return '-';
-    return reply;
-  }
+// Does `work` for each letter that the test says, and replies.
+auto reply_with(char (*work)(int turn)) {
+  return [work](const program::line& talk) {
+    while (const char turn = talk.hear()) talk.say(work(turn));
+  };
+}
 
- private:
-  ::pid_t number_ = -1;
-  int to_ = -1, from_ = -1;
-};
+char run(const program& of, char turn) {
+  of.talk().say(turn);
+  return of.talk().hear();
+}
 
 char allocate_and_free(int turn) {
   static vmm_driver* driver = nullptr;
@@ -103,11 +71,11 @@ TEST(Owner, OneVariableMakesProcessesTenants) {
   ASSERT_EQ(status, 0) << "no owner";
   ::setenv("VMM_OWNER", folder, 1);
   {
-    const Process one(allocate_and_free), two(allocate_and_free);
+    const program one(reply_with(allocate_and_free)), two(reply_with(allocate_and_free));
     for (char turn = 1; turn <= 10; ++turn)
-      ASSERT_EQ((turn % 2 == 0 ? one : two).run(turn), 'y') << int{turn};
-    EXPECT_EQ(Process(open_beyond_the_device).run(1), 'y');
-    EXPECT_EQ(Process(open_with_a_limit).run(1), 'y');
+      ASSERT_EQ(run(turn % 2 == 0 ? one : two, turn), 'y') << int{turn};
+    EXPECT_EQ(run(program(reply_with(open_beyond_the_device)), 1), 'y');
+    EXPECT_EQ(run(program(reply_with(open_with_a_limit)), 1), 'y');
   }
   ::unsetenv("VMM_OWNER");
   std::filesystem::remove_all(folder);

@@ -543,8 +543,8 @@ TEST_F(Cuda, ADriverWithoutCaptureSaysSo) {
 
 // ---- multicast: never on a real device ----------------------------------------------------------
 // Each of these opens the library of options(), whose controls SetUp() has bound: with another one
-// than the stub driver the process has ended there. Tree.AllowsMulticastOnTheStandInAlone checks
-// that no other code allows it.
+// than the stub driver the process has ended there. tests/tidiness checks that no other code allows
+// it.
 
 TEST_F(Cuda, MulticastIsOffUnlessAskedFor) {
   cuda_driver driver = open();

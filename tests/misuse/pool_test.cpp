@@ -6,6 +6,8 @@
 // end. A use that ends the process does so in a child, with its text.
 #include "fixture.hpp"
 
+#include "../support/silent_observer.hpp"
+
 namespace misuse {
 
 using vmm::address, vmm::errc, vmm::remap_notice, vmm::stream_handle;
@@ -224,12 +226,8 @@ TEST_F(PoolMisuseDeathTest, CallInARemapCallback) {
   }
 }
 
-class meddler final : public vmm::block_observer {
+class meddler final : public silent_observer {
  public:
-  void reserved(vmm::address_range) noexcept override {}
-  void unreserved(vmm::address_range) noexcept override {}
-  void mapped(vmm::address_range) noexcept override {}
-  void unmapped(vmm::address_range) noexcept override {}
   void allocated(vmm::address_range block) noexcept override {
     if (what == 0) (void)pool->allocate(512, stream);
     if (what == 1) (void)pool->free(block.base, stream);
@@ -237,7 +235,6 @@ class meddler final : public vmm::block_observer {
     if (what == 3) (void)pool->unpin(held);
     if (what == 4) (void)pool->free(held, captured);
   }
-  void freed(address) noexcept override {}
   fake_pool* pool = nullptr;
   stream_handle stream{};
   stream_handle captured{};

@@ -8,7 +8,7 @@
 import vmm.backend;
 import vmm.stream;
 
-class silent_observer final : public vmm::block_observer {
+class silent_observer : public vmm::block_observer {
  public:
   void reserved(vmm::address_range) noexcept override {}
   void unreserved(vmm::address_range) noexcept override {}
