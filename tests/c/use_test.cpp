@@ -652,6 +652,7 @@ int child_of(vmm_driver* driver, vmm_pool* pool, vmm_manager* manager, void* blo
   if (!is_refused(vmm_pool_subscribe(pool, &note, nullptr, &number))) return 5;
   if (!is_refused(vmm_pool_unsubscribe(pool, 1))) return 6;
   if (!is_refused(vmm_manager_forget_stream(manager, nullptr))) return 7;
+  if (!is_refused(vmm_manager_validate(manager)) || !is_refused(vmm_pool_validate(pool))) return 18;
   for (const call_with_handle& each : c_test::pool_calls) (void)each.make(pool);
   for (const call_with_handle& each : c_test::manager_calls) (void)each.make(manager);
   for (const call_with_handle& each : c_test::driver_calls) (void)each.make(driver);

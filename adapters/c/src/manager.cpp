@@ -329,6 +329,7 @@ vmm_status vmm_manager_extents(vmm_manager* manager, vmm_extent* extents, uint64
 
 vmm_status vmm_manager_validate(vmm_manager* manager) VMM_NOEXCEPT {
   return on_manager(manager, [](manager_object& on) -> vmm_status {
+    if (!on.made_in.is_here()) return fail_forked();
     if (on.manager.validate()) return VMM_SUCCESS;
     return fail(VMM_ERROR_INTERNAL, "an invariant of the manager does not hold");
   });
