@@ -283,11 +283,11 @@ TEST_F(MarketProcesses, AStoppedTenantCostsAtMostTheDeadlineAndIsNamed) {
     (void)talk.hear();
   });
   ASSERT_EQ(tenant.talk().hear(), 'y');
+  tenant.stop();  // before anything may be requested of it
   auto owned = options("engine");
   owned.share.guarantee_bytes = 512 * MiB;
   auto source = join(owned);
   ASSERT_TRUE(source);
-  tenant.signal(SIGSTOP);
   lent_list lot;
   const auto begin = std::chrono::steady_clock::now();
   ASSERT_FALSE(source->take({512 * MiB, second_ns / 2}, lot));

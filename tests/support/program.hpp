@@ -48,6 +48,12 @@ class program {
     ::close(line_.read_end);
   }
   void signal(int what) const { ::kill(number_, what); }
+  // Returns once it has stopped.
+  void stop() const {
+    ::kill(number_, SIGSTOP);
+    int status = 0;
+    ::waitpid(number_, &status, WUNTRACED);
+  }
   void kill() {
     ::kill(number_, SIGKILL);
     reap();
