@@ -3,8 +3,8 @@
 //
 // vmm - the umbrella: the names that most programs use. `import vmm;` brings these and no others.
 //
-// Other modules are imported by name: vmm.share, vmm.suspend, vmm.multi_device, vmm.level_zero and
-// vmm.nvtx; vmm.observe, for histories and logs of calls; vmm.backend and vmm.base, for a driver of
+// Other modules are imported by name: vmm.share, vmm.suspend, vmm.multi_device and vmm.level_zero;
+// vmm.observe, for histories, logs of calls and NVTX; vmm.backend and vmm.base, for a driver of
 // the program's own; vmm.testing, for tests without a device; and the parts vmm.va, vmm.physical,
 // vmm.timeline, vmm.tracker and vmm.optimizer.
 export module vmm;

@@ -22,7 +22,6 @@ _ORDER = (
     "vmm.host",
     "vmm.fake",
     "vmm.level_zero",
-    "vmm.nvtx",
 )
 _LABELS = ("Requires", "Effects", "Errors", "Cost", "Thread safety", "Threads", "Forks")
 _LABEL = re.compile(rf"(?:(?<=[.);:])\s+|^)({'|'.join(_LABELS)}):\s", flags=re.MULTILINE)

@@ -20,7 +20,7 @@
 
 #include "../rig.hpp"
 
-import vmm.nvtx;
+import vmm.observe;
 
 namespace vmm::gpu {
 namespace {

@@ -7,11 +7,13 @@
 export module vmm.stream:options;
 
 import vmm.backend;
+import vmm.observe;
 import vmm.optimizer;
 import vmm.std;
 
 namespace vmm {
 
+export using vmm::block_observer;
 export using vmm::contents_rule;
 export using vmm::memory_segment;
 export using vmm::poison_byte;
@@ -105,28 +107,6 @@ export enum class arena_rule : std::uint8_t {
   when_contended,  // once threads have waited for another on the pool's lock
   always,          // from a stream's first growth on
   never,
-};
-
-/// Notified of every reservation, mapping and block of a pool, for tools that check accesses. It
-/// serialises the pool's allocations and frees. A block that is freed while it is pinned, or that a
-/// captured graph may use, is not reported as freed: a later block at its addresses ends it. Called
-/// from any thread, with the device's context current if the backend is a context_backend.
-/// Requires: it makes no call that could change blocks or mappings of the pool, else the process
-/// ends.
-export class block_observer {
- public:
-  /// Called before the first mapping there, and after the last.
-  virtual void reserved(address_range addresses) noexcept = 0;
-  virtual void unreserved(address_range addresses) noexcept = 0;
-  /// Called before the first block there, and after the last.
-  virtual void mapped(address_range memory) noexcept = 0;
-  virtual void unmapped(address_range memory) noexcept = 0;
-  /// The requested bytes, not rounded up.
-  virtual void allocated(address_range block) noexcept = 0;
-  virtual void freed(address block) noexcept = 0;
-
- protected:
-  ~block_observer() = default;
 };
 
 /// The options of a pool: placement, pages, captures, and those shared with the manager

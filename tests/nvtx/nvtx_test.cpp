@@ -9,7 +9,8 @@
 #include "../support/test.h"
 
 import vmm.fake;
-import vmm.nvtx;
+import vmm.observe;
+import vmm.stream;
 
 namespace {
 

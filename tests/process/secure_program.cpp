@@ -9,7 +9,6 @@
 
 import vmm;
 import vmm.backend;
-import vmm.nvtx;
 import vmm.observe;
 
 int main() {

@@ -51,7 +51,6 @@ LAYERS = {
     "vmm.market": 9,
     "vmm.multi_device": 9,
     "vmm.suspend": 9,
-    "vmm.nvtx": 9,
     "vmm.registry": REGISTRY,
     "vmm.testing": REGISTRY,
     "vmm": 11,

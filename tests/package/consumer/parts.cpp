@@ -17,7 +17,6 @@ import vmm.level_zero;
 import vmm.manager;
 import vmm.market;
 import vmm.multi_device;
-import vmm.nvtx;
 import vmm.observe;
 import vmm.optimizer;
 import vmm.physical;
@@ -110,17 +109,15 @@ using vmm::alias_request, vmm::aliased_memory, vmm::check_registrable, vmm::gran
     vmm::pool_registrations, vmm::probe_memory, vmm::registered_blocks, vmm::registrable_options,
     vmm::registration_hooks, vmm::registration_report;
 
-// vmm.nvtx
-using vmm::nvtx_declarer, vmm::nvtx_ranges;
-
 // vmm.observe
-using vmm::add_fact, vmm::call_counter, vmm::call_log, vmm::check_head, vmm::decode_history,
-    vmm::decode_sample, vmm::encode_history, vmm::encode_sample, vmm::fail_plan, vmm::folder_rule,
-    vmm::history, vmm::history_event, vmm::history_fact, vmm::history_frame, vmm::history_kind,
-    vmm::history_label, vmm::history_line, vmm::history_line_max, vmm::history_listener,
-    vmm::history_mapping, vmm::history_note, vmm::history_options, vmm::history_port,
-    vmm::history_region, vmm::history_region_kind, vmm::history_ring, vmm::history_steps,
-    vmm::history_tag, vmm::is_history_label, vmm::no_history_memory, vmm::no_recording,
+using vmm::add_fact, vmm::block_observer, vmm::call_counter, vmm::call_log, vmm::check_head,
+    vmm::decode_history, vmm::decode_sample, vmm::encode_history, vmm::encode_sample,
+    vmm::fail_plan, vmm::folder_rule, vmm::history, vmm::history_event, vmm::history_fact,
+    vmm::history_frame, vmm::history_kind, vmm::history_label, vmm::history_line,
+    vmm::history_line_max, vmm::history_listener, vmm::history_mapping, vmm::history_note,
+    vmm::history_options, vmm::history_port, vmm::history_region, vmm::history_region_kind,
+    vmm::history_ring, vmm::history_steps, vmm::history_tag, vmm::is_history_label,
+    vmm::no_history_memory, vmm::no_recording, vmm::nvtx_declarer, vmm::nvtx_ranges,
     vmm::peak_record, vmm::peak_source, vmm::run_peak, vmm::open_own_folder,
     vmm::publish_allocators, vmm::set_history_label, vmm::take_from, vmm::top_file_bytes,
     vmm::top_folders, vmm::top_head, vmm::top_kind, vmm::top_sample, vmm::top_slot,
@@ -162,9 +159,6 @@ using vmm::block_export, vmm::check_share_description, vmm::decode_message,
     vmm::share_message_kind, vmm::share_options, vmm::share_parts_max, vmm::share_role,
     vmm::share_secret, vmm::share_session, vmm::share_step, vmm::share_version, vmm::share_watch,
     vmm::sign_bytes;
-
-// vmm.stream
-using vmm::block_observer;
 
 // vmm.suspend
 using vmm::backup_tier, vmm::retain_reason, vmm::suspend_contents, vmm::suspend_options,

@@ -13,11 +13,10 @@ module;
 #define VMM_NVTX_COUNTERS 0
 #endif
 
-module vmm.nvtx;
+module vmm.observe;
 
 import vmm.backend;
 import vmm.base;
-import vmm.observe;
 import vmm.std;
 
 namespace vmm {

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.nvtx built without NVTX's headers: open() returns an error, and no object exists.
-module vmm.nvtx;
+// vmm.observe:nvtx built without NVTX's headers: open() returns an error, and no object exists.
+module vmm.observe;
 
 import vmm.backend;
 import vmm.base;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.nvtx - the blocks of a pool declared to memory checkers, by NVTX's memory extension.
+// vmm.observe:nvtx - blocks for memory checkers and events for Nsight Systems, through NVTX.
 //
 // A checker treats the memory of a pool as one large allocation, so a kernel that writes past the
 // end of one block into the next goes undetected. nvtx_declarer, set as a pool's `observer`,
@@ -12,11 +12,12 @@
 // I1  Declared regions do not overlap, and each lies in one declared heap.
 //
 // Thread safety: all of it, one lock. Cost: for a program that is being debugged.
-export module vmm.nvtx;
+export module vmm.observe:nvtx;
 
-export import vmm.observe;
-export import vmm.stream;
+import vmm.backend;
 import vmm.std;
+import :block_observer;
+import :history;
 
 namespace vmm {
 

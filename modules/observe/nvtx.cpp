@@ -6,7 +6,7 @@
 module;
 #include <nvtx3/nvToolsExtMem.h>
 
-module vmm.nvtx;
+module vmm.observe;
 
 import vmm.backend;
 import vmm.base;
