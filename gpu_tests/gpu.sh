@@ -53,6 +53,10 @@ usage: gpu_tests/gpu.sh [build] [COMMAND...]
   one_variable [PART...]
                unmodified programs under VMM=1, with the wheel in .gpu or build/wheel; not part of
                all. gpu_tests/python/one_variable.py has the parts, of 250 s each
+  market [PART...]
+               memory that goes between tenants of vmm-owner, kills, three programs; not part
+               of all. gpu_tests/market/market.cpp has the parts; the last is `programs`, with the
+               wheel in .gpu or build/wheel
   pair         two GPUs of one host, not part of all: rights by trial, copies, imports, aliases,
                NCCL, and VMM_KILL_ROUNDS (500) kills
 
@@ -67,7 +71,7 @@ say() { printf '%s\n' "$*" >&2; }
 targets=(vmm-fidelity bench_resize conformance_cuda cuda_open_test example_gpu_vector vmm-demo
          vmm-replay vmm-gpu-test bench_growable bench_pool bench_sharing
          bench_suspend bench_threads bench_stream vmm-trace prove_schedules
-         vmm_preload)
+         vmm_preload vmm-gpu-market vmm-owner)
 
 build() {
   cmake --preset gpu -S "$root" >/dev/null || return 1
@@ -667,11 +671,34 @@ one_variable() {
   return $code
 }
 
+# market PART...: the last word of a command, too.
+market() {
+  local parts=() each code=0 page=$scratch/market.md
+  for each in "${part_words[@]}"; do [[ $each == programs ]] || parts+=("$each"); done
+  if [[ ${#part_words[@]} -eq 0 || ${#parts[@]} -gt 0 ]]; then
+    "$programs/vmm-gpu-market" "$programs/vmm-owner" "${parts[@]}" | tee "$scratch/market.txt"
+    [[ ${PIPESTATUS[0]} -eq 0 ]] || code=1
+    {
+      begin_page 'The market'
+      printf '%s' "$lines"
+      cat "$scratch/market.txt"
+      printf '%s\nCommand: `gpu_tests/gpu.sh market`.\n' "$lines"
+    } >"$page"
+    add_proof "$page"
+  fi
+  [[ ${#part_words[@]} -eq 0 || " ${part_words[*]} " == *' programs '* ]] || return $code
+  part_words=(market)
+  one_variable || code=1
+  return $code
+}
+
 # ---- running ------------------------------------------------------------------------------------
 
 all_words=(check fidelity random conformance resize vector leak oom sanitizer demo replay growable
            special suspend pool sharing rounds streams watched
            overflow graph everything predict c preload)
+
+other_words='market one_variable pair prove suites'
 
 declare -a summary=() suite_words=() part_words=()
 failures=0
@@ -702,14 +729,14 @@ main() {
     suite_words=("${@:2}")
     set -- suites
   fi
-  if [[ ${1:-} == one_variable ]]; then
+  if [[ ${1:-} == one_variable || ${1:-} == market ]]; then
     part_words=("${@:2}")
-    set -- one_variable
+    set -- "$1"
   fi
   local words=("$@") word
   case ${1:-} in help | --help | -h) help; exit ;; esac
   for word in "$@"; do
-    [[ " build all one_variable pair prove suites ${all_words[*]} " == *" $word "* ]] ||
+    [[ " build all $other_words ${all_words[*]} " == *" $word "* ]] ||
       { say "gpu: unknown command '$word'"; help >&2; exit 2; }
   done
   if [[ ${#words[@]} -eq 0 ]]; then
@@ -723,7 +750,7 @@ main() {
   [[ ${#words[@]} -gt 0 ]] || exit 0
   [[ ${words[0]} == all ]] && words=("${all_words[@]}")
   for word in "${words[@]}"; do
-    [[ " one_variable pair prove suites ${all_words[*]} " == *" $word "* ]] || { help >&2; exit 2; }
+    [[ " $other_words ${all_words[*]} " == *" $word "* ]] || { help >&2; exit 2; }
   done
   VMM_DRIVER_VERSION=$(find_driver_version)
   export VMM_DRIVER_VERSION

@@ -14,6 +14,7 @@ what serves it. Parts, all without a name:
     tools     a program under compute-sanitizer, cuda-gdb, nsys and ncu
     steps     steps beside PyTorch's own allocator, crossed, with the interval of the median
     held      most held over most live of the recorded programs, under PyTorch's two and VMM=1
+    market    three programs whose peaks sum to 1.6 of the device, as tenants of an owner
     suites    libraries' own tests in the folder VMM_SUITES (gpu_tests/suites/run.py); suites:cupy
               those of one library, suites:cupy,numba of two
 
@@ -483,9 +484,17 @@ def suites(run: Runner, chosen: str = "") -> Found:
     return found
 
 
+def market(run: Runner) -> Found:
+    import market_programs
+
+    found = Found("three programs", "verdict", "from go to the last end", "last lines")
+    market_programs.measure(run, found)
+    return found
+
+
 PARTS = {
     each.__name__: each
-    for each in (start, programs, turns, queues, devices, tools, steps, held, suites)
+    for each in (start, programs, turns, queues, devices, tools, steps, held, market, suites)
 }
 
 
