@@ -12,7 +12,8 @@ what serves it. Parts, all without a name:
     devices   two_devices.py, where there are two GPUs: DistributedDataParallel, FSDP, peers, and
               CUDA_VISIBLE_DEVICES in another order
     tools     a program under compute-sanitizer, cuda-gdb, nsys and ncu
-    steps     steps beside PyTorch's own allocator, crossed, with the interval of the median
+    steps     steps beside PyTorch's own allocator, crossed, with the interval of the median;
+              steps:experts@dice=8,diffusion those programs (80 GB: experts with half of its texts)
     held      most held over most live of the recorded programs, under PyTorch's two and VMM=1
     market    three programs whose peaks sum to 1.6 of the device, as tenants of an owner
     suites    libraries' own tests in the folder VMM_SUITES (gpu_tests/suites/run.py); suites:cupy
@@ -393,7 +394,7 @@ main()
 """
 
 
-def steps(run: Runner) -> Found:
+def steps(run: Runner, chosen: str = "") -> Found:
     found = Found("program", "beside PyTorch's own: median (lowest to highest, pairs of turns)",
                   "95 % of the median", "all turns together")  # fmt: skip
     script = ROOT / "adapters" / "python" / "bench" / "programs.py"
@@ -402,6 +403,8 @@ def steps(run: Runner) -> Found:
         small = pathlib.Path(run.folder, "small.py")
         small.write_text(SMALL)
         words += ["--only", str(small), "--turns", "4"]
+    elif chosen:
+        words += ["--only", chosen]
     done = run.command(run.python, *words, limit=SECONDS)
     for line in done.out.split("\n\n")[-1].splitlines()[2:]:
         name, ratio, *others = (cell.strip() for cell in line.strip("|").split("|"))
@@ -477,8 +480,8 @@ def suites(run: Runner, chosen: str = "") -> Found:
     for line in done.out.splitlines():
         if re.match(r"\| \w+ \| (plain|variable) \|", line):
             found.add(*(cell.strip() for cell in line.strip().strip("|").split("|")))
-        elif line.startswith(("FAILED", "ERROR", "left out")):
-            print(line)
+        else:
+            print(line)  # the tests that differ, and why
     if done.code != 0:
         found.add("run.py", f"WRONG: exit code {done.code}", last_line(done.err), *[""] * 5)
     return found
@@ -507,7 +510,7 @@ def main() -> int:
         if not os.path.exists(os.path.join(standin, "libcuda.so.1")):
             sys.exit(f"{usage}\nFOLDER has no libcuda.so.1, the stand-in of a driver")
     wheels, parts = words[:1], words[1:] or list(PARTS)
-    known = all(each in PARTS or each.startswith("suites:") for each in parts)
+    known = all(each in PARTS or each.startswith(("suites:", "steps:")) for each in parts)
     if not wheels or not os.path.isfile(wheels[0]) or not known:
         print(usage, file=sys.stderr)
         return 2

@@ -25,8 +25,14 @@ class Stop(BaseException):
     """Ends a program at the head of an iteration."""
 
 
+def constants(name):
+    """Those that a name sets, as experts@dice=8 does: where the device has less memory."""
+    return {key: int(value) for key, value in (each.split("=") for each in name.split("@")[1:])}
+
+
 def find(name):
     """The path of a program: a name, or a path itself."""
+    name = name.partition("@")[0]
     for path in (name, *(os.path.join(folder, f"{name}.py") for folder in FOLDERS)):
         if path.endswith(".py") and os.path.exists(path):
             return path
@@ -47,7 +53,8 @@ def scaled_dice(most):
 
 def load(name, iteration, **knobs):
     """The program as a module that has not begun: its last statement, main(), is left to the
-    caller. `knobs` replace its constants."""
+    caller. `knobs`, and what its name sets, replace its constants."""
+    knobs = {**constants(name), **knobs}
     record = types.ModuleType("record")
     record.iteration = iteration
     sys.modules["record"] = record

@@ -7,7 +7,8 @@ what allocations and frees took inside of the program.
     python3 programs.py [--only NAME,...] [--budget SECONDS] [--turns N] [--no-calls] [--out FOLDER]
     python3 programs.py --crossed [--only NAME,...] [--budget SECONDS] [--turns N] [--out FOLDER]
 
-The programs are those of tools/trace/programs and of models beside this file; a path names another.
+The programs are those of tools/trace/programs and of models beside this file; a path names another,
+and experts@dice=8 one with another constant, for a device of less memory.
 One process for each allocator, and a second one for PyTorch's own, run the same program on the same
 device. A turn is one iteration of it in each of them, one after the other, in an order that turns:
 the same work under each allocator within a second. The first two turns are not counted. Then
@@ -94,7 +95,7 @@ def measure(name, servers, options, end):
             running.append(servers.start(allocator, "guest", "timed", limit, name=name))
         for worker in running:
             worker.receive(limit)
-        turns = (options.turns or TURNS.get(name, 12)) + UNTIMED
+        turns = (options.turns or TURNS.get(name.partition("@")[0], 12)) + UNTIMED
         longest = 0.0
         for number in range(turns):
             begun = time.monotonic()
@@ -143,7 +144,7 @@ def measure_crossed(name, servers, options, end):
             running.append(servers.start("vmm", "guest", "timed", limit, name=name))
         for worker in running:
             worker.receive(limit)
-        turns = (options.turns or 2 * TURNS.get(name, 12)) + 2 * UNTIMED
+        turns = (options.turns or 2 * TURNS.get(name.partition("@")[0], 12)) + 2 * UNTIMED
         longest = 0.0
         for number in range(turns):
             begun = time.monotonic()

@@ -66,6 +66,7 @@ def test_a_program_is_loaded_with_other_constants(bench, tmp_path, monkeypatch):
     )
     calls = []
     assert guest.load(str(path), lambda: calls.append(1), N=7).main() == 7 and calls == [1]
+    assert guest.load(f"{path}@N=8", lambda: None).main() == 8
     with pytest.raises(ValueError, match="no M"):
         guest.load(str(path), None, M=1)
     path.write_text("N = 1\n")
