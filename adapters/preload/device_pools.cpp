@@ -14,7 +14,6 @@
 #include "accounts.h"
 #include "routes.h"
 #include "settings.h"
-#include "violation.h"
 
 import vmm.backend;
 import vmm.base;
@@ -219,30 +218,16 @@ void device_pools::forget_context(context_id gone) noexcept {
 
 // ---- limits -------------------------------------------------------------------------------------
 
-void device_pools::count_live(std::size_t size) noexcept {
-  const std::uint64_t live = live_bytes() + size;
-  live_bytes_.store(live, std::memory_order_relaxed);
-  if (live > peak_live_bytes_.load(std::memory_order_relaxed))
-    peak_live_bytes_.store(live, std::memory_order_relaxed);
-}
-
-void device_pools::count_freed(std::size_t size) noexcept {
-  const std::uint64_t live = live_bytes();
-  if (live < size) violated("device_pools I2: more is freed than is live");
-  live_bytes_.store(live - std::min<std::uint64_t>(live, size), std::memory_order_relaxed);
-  freed_bytes_.fetch_add(size, std::memory_order_relaxed);
-}
-
 void device_pools::enforce_retention() noexcept {
-  const std::uint64_t limit = retained_bytes_max(peak_live_bytes_.load(std::memory_order_relaxed));
-  if (freed_bytes_.load(std::memory_order_relaxed) <= limit / retained_share) return;
+  const std::uint64_t limit = retained_bytes_max(levels_.peak_bytes());
+  if (levels_.freed_bytes() <= limit / retained_share) return;
   if (captures_.is_any()) return;
   while (waiting_.bytes() > limit) {
     // While another thread captures, nothing is collected and the block stays.
     if (captures_.is_any() || !waiting_.wait_for_oldest()) break;
   }
   if (!is_open()) return;
-  freed_bytes_.store(0, std::memory_order_relaxed);
+  levels_.forget_freed();
   for (stream_pool* each : {&*unordered_, &*ordered_}) {
     const pool_statistics now = each->statistics();
     const std::uint64_t ready = each->remembered_bytes();
@@ -264,15 +249,6 @@ std::uint64_t device_pools::reusable_bytes() const noexcept {
     sum += now.retained_bytes + now.retained_mapped_bytes;
   }
   return sum;
-}
-
-bool device_pools::find_share(memory_info& found) const noexcept {
-  if (where_.tenant == nullptr) return false;
-  const result<memory_info> share = where_.tenant->query_memory(where_.tenant->home());
-  if (!share) return false;
-  found.total_bytes = share->total_bytes;
-  found.free_bytes = std::min(share->free_bytes + reusable_bytes(), share->total_bytes);
-  return true;
 }
 
 std::uint64_t device_pools::trim() noexcept {

@@ -9,7 +9,6 @@
 // at once, without a wait. The other serves the calls with a stream. VMM_COPY adds a manager.
 //
 // I1  An open device is that of a primary context that has not ended.
-// I2  live_bytes() is the sum of the sizes of the device's live blocks (live_blocks I2).
 //
 // With VMM_OWNER the memory is an owner's, of whom the process is a tenant. A thread waits for
 // other tenants outside of the gate (serve.cpp); the owner's requests for memory share the gate. If
@@ -40,6 +39,7 @@
 #include "contexts.h"
 #include "device_driver.h"
 #include "live_blocks.h"
+#include "live_levels.h"
 #include "locks.h"
 #include "waiting_frees.h"
 
@@ -97,8 +97,6 @@ class device_pools {
   [[nodiscard]] device_driver& driver() const noexcept { return driver_; }
   /// Null without an owner.
   [[nodiscard]] tenant_driver* tenant() const noexcept { return where_.tenant; }
-  /// The device's memory for this tenant, with what the allocators can reuse. False: not a tenant.
-  [[nodiscard]] bool find_share(memory_info& found) const noexcept;
   /// The manager; null without VMM_COPY.
   [[nodiscard]] vmm::manager* remapping() noexcept { return manager_ ? &*manager_ : nullptr; }
   [[nodiscard]] stream_pool& pool(owner of) noexcept {
@@ -123,12 +121,7 @@ class device_pools {
     return has_pool_of_user_.load(std::memory_order_relaxed);
   }
 
-  /// Of a block that becomes live, or was freed.
-  void count_live(std::size_t size) noexcept VMM_REQUIRES(locks::blocks);
-  void count_freed(std::size_t size) noexcept VMM_REQUIRES(locks::blocks);
-  [[nodiscard]] std::uint64_t live_bytes() const noexcept {
-    return live_bytes_.load(std::memory_order_relaxed);
-  }
+  [[nodiscard]] live_levels& levels() noexcept { return levels_; }
   /// Memory that the allocators hold and no live block uses.
   [[nodiscard]] std::uint64_t reusable_bytes() const noexcept;
   /// Releases all memory that no work uses to the driver. Returns the bytes.
@@ -154,10 +147,7 @@ class device_pools {
   std::atomic<bool> has_pool_of_user_ = false;
   memory_users users_;
   waiting_frees waiting_;
-
-  std::atomic<std::uint64_t> live_bytes_ = 0;       // written under locks::blocks
-  std::atomic<std::uint64_t> peak_live_bytes_ = 0;  // the same
-  std::atomic<std::uint64_t> freed_bytes_ = 0;      // since the limit was last enforced
+  live_levels levels_;
 };
 
 /// All devices of the process.

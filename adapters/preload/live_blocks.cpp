@@ -38,7 +38,7 @@ bool live_blocks::add(pending_blocks::owner& entry, device_pointer at) noexcept 
   block.number = ++last_number_;
   block.entry = entry.release();
   by_address_.insert(block, at);
-  block.device->count_live(block.size);
+  block.device->levels().add(block.size);
   return true;
 }
 
@@ -49,7 +49,7 @@ pending_blocks::owner live_blocks::take(device_pointer at) noexcept {
     live_block* const found = begins_at(at);
     if (found == nullptr) return nullptr;
     by_address_.erase(*found);
-    found->device->count_freed(found->size);
+    found->device->levels().subtract(found->size);
     taken.reset(found->entry);
   }
   ipc::forget(taken->block.number);

@@ -6,7 +6,7 @@
 // of these steps takes host memory.
 //
 // I1  No two live blocks overlap: memory that is handed out is not handed out again.
-// I2  The sizes of a device's live blocks add up to its live_bytes.
+// I2  The sizes of a device's live blocks add up to its levels().
 // I3  A live block has memory, of an open device.
 //
 // Lock: blocks. Thread safety: all of it. Cost: O(log n) a call. The table is ordered, because

@@ -94,7 +94,7 @@ const char* find_broken() {
     if (broken == nullptr) broken = each.waiting().find_broken();
     if (broken == nullptr && p.contexts.primary_of(each.device()) != each.context())
       broken = "device_pools I1: the context of an open device has ended";
-    if (broken == nullptr && p.blocks.bytes_on(each) != each.live_bytes())
+    if (broken == nullptr && p.blocks.bytes_on(each) != each.levels().bytes())
       broken = "live_blocks I2: the live bytes are not those of the live blocks";
   });
   locks::gate.unlock();

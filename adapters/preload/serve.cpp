@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serve.h"
 
+#include <algorithm>
 #include <atomic>
 #include <limits>
 #include <new>
@@ -333,10 +334,11 @@ place find(device_pointer at, block_facts& into) noexcept {
 bool find_share(std::uint64_t& free_bytes, std::uint64_t& total_bytes) noexcept {
   const gate_guard shared(locks::gate);
   const device_pools* const device = process().devices.of_current();
-  memory_info share;
-  if (device == nullptr || !device->find_share(share)) return false;
-  free_bytes = share.free_bytes;
-  total_bytes = share.total_bytes;
+  if (device == nullptr || device->tenant() == nullptr) return false;
+  const result<memory_info> share = device->tenant()->query_memory(device->tenant()->home());
+  if (!share) return false;
+  total_bytes = share->total_bytes;
+  free_bytes = std::min(share->free_bytes + device->reusable_bytes(), share->total_bytes);
   return true;
 }
 

@@ -6,6 +6,8 @@
 // A batch has one event behind all work, if the driver has such events; else one behind an event of
 // each stream.
 //
+// I1  A batch whose event was recorded takes no more blocks.
+//
 // Thread safety: all of it. Cost: a driver call for a batch, or one for each stream.
 module;
 #include "../base/thread_annotations.h"

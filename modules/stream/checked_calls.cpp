@@ -104,7 +104,8 @@ result<address> checked_calls::allocate_dedicated(std::uint64_t size_bytes, stre
   if (contents_.fills_on_acquire()) shape.fill = &fill;
   const result<address> at =
       observe_made(shape, [&] { return slow_.allocate_dedicated(shape, stream); });
-  check(!at || shape.fill == nullptr || *at == fill.done, "a block of new mappings is not filled");
+  check(!at || shape.fill == nullptr || *at == fill.done,
+        "I1: a block of new mappings is not filled");
   return at;
 }
 
@@ -233,7 +234,7 @@ status checked_calls::free_into_batch(address at) {
     check(batch != pool_state::no_stream, "an invalid batch is created");
   }
   debug_check([&] { return state->streams().phase_of(batch) == stream_phase::unrecorded; },
-              "a block is freed into a batch whose event is made");
+              "batch_events I1: a block is freed into a batch whose event is recorded");
   return state->free(at, batch);
 }
 

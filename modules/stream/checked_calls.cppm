@@ -4,6 +4,8 @@
 // vmm.stream:checked_calls - the steps of allocate and free beside the memory itself: the query
 // whether the stream is being captured, fills, the observer. Not exported.
 //
+// I1  A block of new mappings is filled before it is returned.
+//
 // A block is filled only while its memory cannot be suspended. The observer is called for a block
 // under the rank of observer.
 //

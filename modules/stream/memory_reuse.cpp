@@ -138,7 +138,7 @@ address memory_reuse::take_between_arenas(std::uint64_t size_bytes, stream_handl
     // Another thread may have freed memory of the stream.
     const address at = arena_lending(*state).refill_and_take(stream, size_bytes);
     if (at || !stream_memory(*state).has_nothing_to_tidy()) return at;
-    request = {state->granules_for(size_bytes), state->find_stream(stream)};
+    request = {state->granules_for(size_bytes), state->progress().find(stream)};
     if (request.count_granules == 0 || request.stream == pool_state::no_stream) return {};
     moving = begin_transfer(*state, request);
   }

@@ -395,7 +395,7 @@ status pool_growth::make_ready(preparation work, preallocate_report& report) {
 
 std::uint64_t pool_growth::missing_bytes(const preparation& work) {
   const table_lock state(state_);
-  const std::uint32_t number = state->find_stream(work.stream);
+  const std::uint32_t number = state->progress().find(work.stream);
   std::uint32_t largest = 0;
   if (number != pool_state::no_stream) {
     state->segments().for_each([&](const segment& in) {

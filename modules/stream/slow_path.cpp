@@ -26,7 +26,7 @@ namespace {
       if (in.lock_of(block).freed) waiting += in.range(block).count;
     });
   });
-  check(waiting <= state.live_granules(), "more granules wait than are live");
+  check(waiting <= live_granules_of(state), "more granules wait than are live");
   return waiting;
 }
 
@@ -87,7 +87,7 @@ result<address> slow_path::allocate_aligned(const block_shape& shape, stream_han
   {
     const table_lock state(state_);
     stream_request request = *counted;
-    request.stream = state->find_stream(stream);
+    request.stream = state->progress().find(stream);
     bool starved = false;
     const bool plain = request.stream != pool_state::no_stream && !state->needs_slow_path();
     const address at =
@@ -266,7 +266,7 @@ status slow_path::check_can_fit(const slow_call& call) {
     return limit_bytes != 0 && (size_bytes > limit_bytes || live_bytes > limit_bytes - size_bytes);
   };
   std::uint64_t live_bytes =
-      state_.with([](auto& state) { return state.live_granules(); }) * granule_bytes;
+      state_.with([](auto& state) { return live_granules_of(state); }) * granule_bytes;
   if (!exceeds(budget_bytes, live_bytes) && !exceeds(device_bytes, live_bytes)) return {};
   const growth_guard growing(entry_);
   if (state_.is_suspended()) return memory_suspended;

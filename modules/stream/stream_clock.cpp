@@ -203,7 +203,7 @@ status stream_clock::identify(stream_handle stream, std::uint64_t identity) {
   bool may_be_own = false;
   {
     const table_lock state(state_);
-    number = state->find_stream(stream);
+    number = state->progress().find(stream);
     if (number == pool_state::no_stream || state->progress().identity_of(number) == identity)
       return {};
     may_be_own = state->progress().identity_of(number) == 0;
@@ -305,7 +305,7 @@ status stream_clock::forget(stream_handle stream) {
   std::uint32_t number = pool_state::no_stream;
   {
     const table_lock state(state_);
-    number = state->find_stream(stream);
+    number = state->progress().find(stream);
     if (number != pool_state::no_stream) {
       if (status removed = arena_lending(*state).remove(stream); !removed) return removed;
       last = state->streams().leaving_point(number);
@@ -324,8 +324,8 @@ status stream_clock::forget(stream_handle stream) {
       return refuse(errc::in_use, "the stream is being captured, or another thread frees on it");
     if (status provided = stream_memory(*state).provide_shared(); !provided) return provided;
     state->progress().retire(last.stream, time_);
-    check(state->find_stream(stream) == pool_state::no_stream,
-          "a forgotten stream is still in the table");
+    check(state->progress().find(stream) == pool_state::no_stream,
+          "stream_clock I1: a forgotten stream is still in the table");
   }
   captures_.note_uncaptured(stream);
   poll_retired();

@@ -4,6 +4,8 @@
 // vmm.stream:stream_clock - the progress of a pool's streams: queries of events, waits, and streams
 // that end. Not exported.
 //
+// I1  A stream that was forgotten is not found, and its record ends once its last point has passed.
+//
 // Thread safety: all of it. Cost: driver calls by events; O(1) where a point is known to have
 // passed.
 module;
@@ -63,7 +65,7 @@ class stream_clock {
   [[nodiscard]] bool is_identified(stream_handle stream, std::uint64_t identity) const noexcept
       VMM_EXCLUDES(rank::state) {
     return state_.with([&](auto& state) {
-      const std::uint32_t number = state.find_stream(stream);
+      const std::uint32_t number = state.progress().find(stream);
       return number == pool_state::no_stream || state.progress().identity_of(number) == identity;
     });
   }

@@ -262,7 +262,7 @@ status stream_pool::forget(stream_handle stream) {
   if (status named = check_stream(*driver_, stream); !named) return named;
   if (!is_ready()) return check_here();
   const bool has_record = path_.state().with(
-      [&](auto& state) { return state.find_stream(stream) != pool_state::no_stream; });
+      [&](auto& state) { return state.progress().find(stream) != pool_state::no_stream; });
   if (has_record) {
     if (status known = identify(stream, path_.identity_of(stream)); !known) return known;
   }

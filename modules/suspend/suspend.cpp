@@ -323,24 +323,9 @@ status suspender::resume(std::span<const std::string_view> tags) {
   region_list regions;
   try {
     if (status chosen = choose(tags, true, regions); !chosen) return chosen;
-    status done = try_to_bring_back(regions, spilling::no);
-    if (!done && is_device_shortage(done.error().code) && relieve_for(regions))
-      done = try_to_bring_back(regions, spilling::no);
-    constexpr int loans_max = 4;  // other threads' requests may take a part
-    for (int loans = 0; loans < loans_max && !done; ++loans) {
-      if (!is_device_shortage(done.error().code)) break;
-      std::vector<std::unique_ptr<relief_loan>> borrowed;
-      if (!borrow_for(regions, borrowed)) break;
-      done = try_to_bring_back(regions, spilling::no);
-    }
-    const bool can_spill = std::any_of(regions.begin(), regions.end(), [](suspended_region* each) {
-      return each->core().memory.has_spill();
-    });
-    if (!done && done.error().code == errc::out_of_memory && can_spill)
-      done = try_to_bring_back(regions, spilling::yes);
+    const status done = resumption(regions, options_.verify, obstacle_).run();
     if (!done) return done;
   } catch (const std::bad_alloc&) {
-    take_again(regions);
     return no_list_memory;
   }
   for (suspended_region* each : regions) each->allocator->memory_is_back();
@@ -352,58 +337,6 @@ status suspender::resume(std::span<const std::string_view> tags) {
     check(!each->is_suspended, "a resumed region is still suspended");
   }
   return {};
-}
-
-status suspender::try_to_bring_back(const region_list& regions, spilling spills) {
-  status done = bring_back(regions, spills);
-  if (!done) take_again(regions);
-  check(done || done.error().code != errc::none, "a resumption fails without a reason");
-  return done;
-}
-
-status suspender::bring_back(const region_list& regions, spilling spills) {
-  for (suspended_region* each : regions) {
-    obstacle_ = each;
-    check(each->is_suspended, "a running region is resumed");
-    if (status finished = each->finish_earlier(); !finished) return finished;
-    if (status begun = each->begin_resume(); !begun) return begun;
-    if (each->has_lost()) {
-      return refuse(errc::in_use,
-                    "the contents were lost with the suspender that kept them: free the blocks of "
-                    "the region, then resume it");
-    }
-  }
-  for (suspended_region* each : regions) {
-    obstacle_ = each;
-    check(each->is_begun, "a region is resumed whose change was not begun");
-    const relaxed_capture quiet(each->driver);
-    std::optional<spill_permit> permit;
-    if (spills == spilling::yes) permit.emplace(each->core().memory);
-    const relief_pause no_wait;  // for other processes, with the allocators' locks
-    if (status provided = provide_parts(each->core(), each->parts); !provided) return provided;
-  }
-  for (suspended_region* each : regions) {
-    obstacle_ = each;
-    const relaxed_capture quiet(each->driver);
-    if (status attached = each->attach(options_.verify); !attached) return attached;
-  }
-  obstacle_ = nullptr;
-  return {};
-}
-
-// The resumption failed: memory that came back is released again, except memory that already holds
-// its contents and memory of a copy that cannot be waited for.
-void suspender::take_again(const region_list& regions) noexcept {
-  for (suspended_region* each : regions) {
-    if (!each->is_begun) continue;
-    check(each->is_suspended, "a running region is suspended again");
-    const relaxed_capture quiet(each->driver);
-    if (!each->is_intact && each->has_finished_copies()) {
-      (void)try_to_detach(each->core(), each->parts);
-      (void)release_parts(each->core(), each->parts);
-    }
-    each->end_resume(false);
-  }
 }
 
 // ---- looking -------------------------------------------------------------------------

@@ -37,6 +37,7 @@ import vmm.manager;
 import vmm.optimizer;
 import vmm.std;
 import vmm.stream;
+import :resumption;
 
 namespace vmm {
 
@@ -183,13 +184,6 @@ export class suspender {
   [[nodiscard]] status detach(const region_list& regions) VMM_REQUIRES(mutex_);
   void abandon(const region_list& regions) noexcept VMM_REQUIRES(mutex_);
   [[nodiscard]] suspend_report finish(const region_list& regions) VMM_REQUIRES(mutex_);
-  enum class spilling : bool { no, yes };
-  [[nodiscard]] status bring_back(const region_list& regions, spilling spills) VMM_REQUIRES(mutex_);
-  [[nodiscard]] status try_to_bring_back(const region_list& regions, spilling spills)
-      VMM_REQUIRES(mutex_);
-  [[nodiscard]] bool borrow(const region_list& regions,
-                            std::vector<std::unique_ptr<relief_loan>>& loans) VMM_REQUIRES(mutex_);
-  void take_again(const region_list& regions) noexcept VMM_REQUIRES(mutex_);
   void forget_backup(suspended_region& of) noexcept VMM_REQUIRES(mutex_);
 
   const process_mark made_in_;

@@ -55,7 +55,7 @@ address arena::take(stream_handle stream, std::uint64_t size_bytes) noexcept {
   } else {
     regions_.unlist(found);
   }
-  regions_.set_note(taken, {0, live_tag});
+  regions_.set_note(taken, {0, arena_tag::live});
   const std::uint32_t offset = regions_.where(taken).offset;
   blocks_.insert(offset, taken);
   live_granules_ += count;
@@ -90,7 +90,7 @@ bool arena::give_here(address at) noexcept {
   debug_check(
       [&] {
         assume_locked(rank::arena);
-        return regions_.tag(block) == live_tag;
+        return regions_.tag(block) == arena_tag::live;
       },
       "an arena's table names a block that is not live");
   live_granules_ -= regions_.where(block).count;
@@ -122,17 +122,18 @@ void arena::make_free(region_id region) noexcept {
 void arena::make_hole(region_id region) noexcept {
   check(regions_.kind(region) == region_kind::unlisted,
         "I1: a listed region becomes an arena's hole");
-  regions_.set_note(region, {0, hole_tag});
+  regions_.set_note(region, {0, arena_tag::hole});
   region_id kept = region;
-  if (const region_id left = regions_.before(kept); is_hole(left)) {
+  if (const region_id left = regions_.before(kept); is_arena_hole(regions_, left)) {
     regions_.join(left, kept);
     kept = left;
   }
-  if (const region_id right = regions_.after(kept); is_hole(right)) regions_.join(kept, right);
+  if (const region_id right = regions_.after(kept); is_arena_hole(regions_, right))
+    regions_.join(kept, right);
   debug_check(
       [&] {
         assume_locked(rank::arena);
-        return is_hole(kept);
+        return is_arena_hole(regions_, kept);
       },
       "an arena's hole is not a hole");
 }
@@ -162,7 +163,7 @@ bool arena::lend(granule_range what) noexcept {
   check(has_stream_ && what.count != 0, "a refill of 0 granules, or of an arena without a stream");
   if (!regions_.provide(2)) return false;
   region_id region = regions_.find(what.offset);
-  check(is_hole(region) && regions_.where(region).end() >= what.end(),
+  check(is_arena_hole(regions_, region) && regions_.where(region).end() >= what.end(),
         "a refill overlaps the arena's memory");
   if (const std::uint32_t lead = what.offset - regions_.where(region).offset; lead != 0)
     region = regions_.cut(region, lead);
@@ -212,7 +213,7 @@ granule_range arena::begin_leaving(std::uint32_t least, std::uint32_t most) noex
   check(where.count >= least && where.count <= most,
         "an arena transfers another size than "
         "requested");
-  regions_.set_note(taken, {0, leaving_tag});
+  regions_.set_note(taken, {0, arena_tag::leaving});
   leaving_granules_ += where.count;
   return where;
 }
@@ -220,7 +221,7 @@ granule_range arena::begin_leaving(std::uint32_t least, std::uint32_t most) noex
 void arena::end_leaving(granule_range what, bool goes) noexcept {
   const arena_guard held(lock_);
   const region_id region = regions_.find(what.offset);
-  check(regions_.where(region) == what && regions_.tag(region) == leaving_tag,
+  check(regions_.where(region) == what && regions_.tag(region) == arena_tag::leaving,
         "a region leaves an arena that was not leaving");
   leaving_granules_ -= what.count;
   goes ? make_hole(region) : make_free(region);
@@ -241,7 +242,7 @@ arena_place arena::look(std::uint32_t offset) const noexcept {
 arena_place arena::look_here(std::uint32_t offset) const noexcept {
   const region_id around = regions_.find(offset);
   check(around != region_id::none, "a granule is in no region of an arena");
-  return is_live(around) ? arena_place::inside : arena_place::nothing;
+  return is_arena_block(regions_, around) ? arena_place::inside : arena_place::nothing;
 }
 
 granule_range arena::take_block(std::uint32_t offset, arena_place& place) noexcept {
@@ -272,9 +273,9 @@ void arena::list(granule_range within, std::vector<arena_part>& out) const {
   std::uint32_t at = within.offset;
   for (region_id r = regions_.find(at); at < within.end(); r = regions_.after(r)) {
     const granule_range where = regions_.where(r);
-    check(!is_hole(r), "an arena lacks memory of its refills");
+    check(!is_arena_hole(regions_, r), "an arena lacks memory of its refills");
     const std::uint32_t end = std::min(where.end(), within.end());
-    out.push_back({{at, end - at}, is_live(r)});
+    out.push_back({{at, end - at}, is_arena_block(regions_, r)});
     at = end;
   }
 }
@@ -300,9 +301,9 @@ const char* arena::broken_invariant() const noexcept {
     const bool is_free = regions_.kind(r) == free_kind;
     if (is_free && next != region_id::none && regions_.kind(next) == free_kind)
       return "two free neighbours in an arena are not coalesced";
-    if (is_free || is_hole(r)) continue;
-    if (!is_live(r)) leaving_granules += regions_.where(r).count;
-    if (!is_live(r)) continue;
+    if (is_free || is_arena_hole(regions_, r)) continue;
+    if (!is_arena_block(regions_, r)) leaving_granules += regions_.where(r).count;
+    if (!is_arena_block(regions_, r)) continue;
     ++live_count;
     live_granules += regions_.where(r).count;
     if (blocks_.find(regions_.where(r).offset) != r) return "an arena's block is in no table";

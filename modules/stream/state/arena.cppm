@@ -54,6 +54,22 @@ struct arena_part {
   bool is_live = false;
 };
 
+/// The tags of an arena's regions that are in no list.
+namespace arena_tag {
+inline constexpr std::uint32_t hole = 0;
+inline constexpr std::uint32_t live = 1;
+inline constexpr std::uint32_t leaving = 2;
+}  // namespace arena_tag
+
+[[nodiscard]] inline bool is_arena_hole(const region_map& regions, region_id region) noexcept {
+  return region != region_id::none && regions.kind(region) == region_kind::unlisted &&
+         regions.tag(region) == arena_tag::hole;
+}
+[[nodiscard]] inline bool is_arena_block(const region_map& regions, region_id region) noexcept {
+  return regions.kind(region) == region_kind::unlisted && regions.tag(region) == arena_tag::live;
+}
+
+/// Free and live memory of one stream, under a lock of its own.
 class alignas(128) arena {
  public:
   /// Over the addresses of a pool's first segment; nothing is lent yet, and it is closed.
@@ -107,28 +123,18 @@ class alignas(128) arena {
   void for_each_lent(Visitor&& visitor) const noexcept {
     const arena_guard held(lock_);
     for (region_id r = regions_.first(); r != region_id::none; r = regions_.after(r)) {
-      if (!is_hole(r)) visitor(regions_.where(r));
+      if (!is_arena_hole(regions_, r)) visitor(regions_.where(r));
     }
   }
 
  private:
   static constexpr region_kind free_kind = static_cast<region_kind>(1);
-  static constexpr std::uint32_t hole_tag = 0;
-  static constexpr std::uint32_t live_tag = 1;
-  static constexpr std::uint32_t leaving_tag = 2;
   static constexpr std::uint32_t regions_max = 1u << 22;
   // More free regions than this are flushed to the pool: bounds one flush.
   static constexpr std::uint32_t free_count_max = 4096;
 
   arena(address_range where, const pool_geometry& sizes, region_map&& regions) noexcept;
 
-  [[nodiscard]] inline bool is_hole(region_id region) const noexcept VMM_REQUIRES(rank::arena) {
-    return region != region_id::none && regions_.kind(region) == region_kind::unlisted &&
-           regions_.tag(region) == hole_tag;
-  }
-  [[nodiscard]] inline bool is_live(region_id region) const noexcept VMM_REQUIRES(rank::arena) {
-    return regions_.kind(region) == region_kind::unlisted && regions_.tag(region) == live_tag;
-  }
   [[nodiscard]] arena_place look_here(std::uint32_t offset) const noexcept
       VMM_REQUIRES(rank::arena);
   [[nodiscard]] bool give_here(address at) noexcept VMM_REQUIRES(rank::arena);

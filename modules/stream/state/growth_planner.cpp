@@ -59,7 +59,7 @@ bool growth_planner::has_headroom(const stream_request& request,
 
 std::uint64_t growth_planner::headroom(const stream_request& request,
                                        std::uint64_t held_bytes) const noexcept {
-  const std::uint64_t live = state_.live_granules();  // a preparation leaves arenas open
+  const std::uint64_t live = live_granules_of(state_);  // a preparation leaves arenas open
   const std::uint64_t peak =
       std::max(records_.peak_live_granules(), live + request.count_granules) * granule_bytes;
   check(peak >= live * granule_bytes, "the peak is below the live bytes");

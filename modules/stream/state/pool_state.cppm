@@ -94,9 +94,6 @@ class alignas(64) pool_state {
   [[nodiscard]] result<segment::found_block> find_block(address at) noexcept;
 
   // ---- streams ----
-  [[nodiscard]] inline std::uint32_t find_stream(stream_handle stream) noexcept {
-    return streams_.find(stream);
-  }
   [[nodiscard]] inline stream_point now_for(std::uint32_t stream) const noexcept {
     check(stream < streams_.count(), "no record of a stream has this number");
     return {stream, streams_.progress().clock()};
@@ -133,12 +130,6 @@ class alignas(64) pool_state {
   // ---- arenas ----
   [[nodiscard]] inline pool_arenas& arenas() noexcept { return arenas_; }
   [[nodiscard]] inline const pool_arenas& arenas() const noexcept { return arenas_; }
-  /// All live granules: those counted, and those of open arenas. O(arenas).
-  [[nodiscard]] std::uint64_t live_granules() const noexcept {
-    const std::uint64_t live = mappings_.live_granules() + arenas_.uncounted_live_granules();
-    check(live <= mappings_.handle_granules(), "I1: more is live than exists");
-    return live;
-  }
   /// A thread has waited for the lock, and has it now.
   void note_wait() noexcept {
     if (arenas_.count_wait()) update_slow_check();
@@ -228,6 +219,14 @@ class alignas(64) pool_state {
   std::uint32_t free_count_ = 0;
   pool_arenas arenas_;
 };
+
+/// All live granules: those counted, and those of open arenas. O(arenas).
+[[nodiscard]] inline std::uint64_t live_granules_of(const pool_state& state) noexcept {
+  const std::uint64_t live =
+      state.records().live_granules() + state.arenas().uncounted_live_granules();
+  check(live <= state.records().handle_granules(), "I1: more is live than exists");
+  return live;
+}
 
 /// Frees where the table of blocks is large: a free reads a bit, its entry comes during the next
 /// few frees, then its record, then those of its free neighbours, before it is finished. A view,

@@ -94,11 +94,11 @@ class VMM_SCOPED_CAPABILITY warm_lock {
   warm_lock& operator=(const warm_lock&) = delete;
 
   [[nodiscard]] inline std::uint32_t find_stream(stream_handle stream) const noexcept {
-    return state_.find_stream(stream);
+    return state_.progress().find(stream);
   }
   [[nodiscard]] inline stream_request request(std::uint64_t size_bytes,
                                               stream_handle stream) const noexcept {
-    return {state_.granules_for(size_bytes), state_.find_stream(stream)};
+    return {state_.granules_for(size_bytes), state_.progress().find(stream)};
   }
   [[nodiscard]] inline bool serves(const stream_request& request) const noexcept {
     return request.count_granules != 0 && request.stream != pool_state::no_stream &&

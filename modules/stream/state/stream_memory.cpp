@@ -14,11 +14,11 @@ import vmm.va;
 namespace vmm {
 
 result<std::uint32_t> stream_memory::enter(stream_handle stream, std::uint64_t identity) noexcept {
-  const std::uint32_t known = state_.find_stream(stream);
+  const std::uint32_t known = state_.progress().find(stream);
   if (known != pool_state::no_stream) return known;
   const result<std::uint32_t> added = add_stream(stream);
   if (added) state_.progress().set_identity(*added, identity);
-  check(!added || state_.find_stream(stream) == *added, "a new stream is not found");
+  check(!added || state_.progress().find(stream) == *added, "a new stream is not found");
   return added;
 }
 
@@ -108,7 +108,7 @@ result<std::uint32_t> stream_memory::provide_batch(bool known_only) noexcept {
   if (state_.streams_.open_batch() != pool_state::no_stream) return state_.streams_.open_batch();
   if (status provided = provide_shared(); !provided) return provided.error();
   const bool needs_default =
-      known_only && state_.find_stream(stream_handle::default_stream) == pool_state::no_stream;
+      known_only && state_.progress().find(stream_handle::default_stream) == pool_state::no_stream;
   if (needs_default) {
     const result<std::uint32_t> added = add_stream(stream_handle::default_stream);
     if (!added) return added;

@@ -37,9 +37,6 @@ class stream_table {
   [[nodiscard]] inline const stream_progress& progress() const noexcept { return progress_; }
   /// Records, those not in use with them.
   [[nodiscard]] inline std::uint32_t count() const noexcept { return progress_.count(); }
-  [[nodiscard]] inline std::uint32_t find(stream_handle stream) noexcept {
-    return progress_.find(stream);
-  }
   [[nodiscard]] inline stream_phase phase_of(std::uint32_t stream) const noexcept {
     debug_check([&] { return stream < count(); }, "no record of a stream has this number");
     return progress_.phase_of(stream);
