@@ -175,9 +175,26 @@ class Shapes(unittest.TestCase):
     def test_frees_that_were_not_recorded(self):
         program = shapes.small_program(12)
         program.events = [e for e in program.events if not e["action"].startswith("free")]
-        found = fit(shapes.snapshot([program]))
+        path = written(shapes.snapshot([program]))
+        found = fit(path)
         self.assertEqual(found["peak_live_bytes"], 1024 + 38 * MIB)
         self.assertIn("frees missing in the file: 1", found["notes"])
+        for size in ("1MiB", "80GiB"):  # memory may have ended earlier
+            done = run(FIT, path, "--device", size, "--beside", 0)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("most live at once: about 38.00 MiB", done.stdout)
+
+    def test_events_that_are_missing_leave_the_peak_unknown(self):
+        left_out, ended = shapes.small_program(12), shapes.small_program(12)
+        left_out.event("alloc", BASE + 90 * MIB, 1 << 57)
+        ended.events = ended.events[:6]
+        for program, note in (
+            (left_out, "events that fit no allocation, and are left out: 1"),
+            (ended, "Recording ended before the file was written"),
+        ):
+            done = run(FIT, written(shapes.snapshot([program])), "--device", "80GiB")
+            self.assertIn(note, done.stdout)
+            self.assertEqual(done.returncode, 2, done.stdout)
 
     def test_two_devices(self):
         small, large = shapes.small_program(12), shapes.small_program(12, 2)
@@ -512,6 +529,12 @@ class Answers(unittest.TestCase):
         self.assertIn("beside the allocator: 528.00 MiB", done.stdout)
         self.assertIn("model.py:9 forward", done.stdout)
         self.assertIn("  rtx 4090    native yes ", done.stdout)
+
+    def test_the_page_shows_an_answer(self):
+        root = pathlib.Path(__file__).parents[2]
+        example = "examples/fit/training.pickle.gz"
+        done = subprocess.run([FIT, example], capture_output=True, text=True, cwd=root)
+        self.assertIn("```text\n" + done.stdout + "```", (root / "docs/fit.md").read_text())
 
     def test_an_ambiguous_device_has_candidates(self):
         for name, why in (
@@ -871,6 +894,7 @@ class Others(unittest.TestCase):
             found = fit(written((LOG + last[:kept]).encode()))
             self.assertEqual(found["peak_live_bytes"], 3072, last[:kept])
             self.assertIn("lines cut at the end of the file, and left out: 1", found["notes"])
+            self.assertFalse(found["is_peak_known"])
 
     def test_a_wrong_line_is_named(self):
         for line, why in (

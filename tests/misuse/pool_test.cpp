@@ -100,9 +100,8 @@ TEST_F(PoolMisuse, SizesThatCannotBe) {
   EXPECT_NE(std::string(large.error().detail).find("; not '4194304'"), std::string::npos);
 }
 
-// The pool makes no driver call to free: a driver that checks its streams refuses each query of the
-// stream. Calls without a query are served, and so is the end of the pool.
-// The free is taken, and no call is the worse for it: an event behind all work covers the stream.
+// A driver that checks its streams refuses the query for captures. A free without one is taken, and
+// no call is the worse for it: an event behind all work covers the stream.
 TEST_F(PoolMisuse, StreamThatNeverWas) {
   open(moving());
   const auto never = static_cast<stream_handle>(0x7777);
@@ -115,6 +114,19 @@ TEST_F(PoolMisuse, StreamThatNeverWas) {
   free(allocate(4 * MiB, never), a);
   EXPECT_EQ(pool->trim(0).failure.code, errc::none);
   EXPECT_EQ(pool->statistics().mapped_bytes, 0u);
+
+  reports_gone_streams = true;
+  driver.set_gone_streams_undefined(true);
+  for (int row = 0; row < 4; ++row) {
+    vmm::pool_options options = moving();
+    options.captures_announced = row == 3;
+    options.capture = static_cast<vmm::capture_rule>(row % 3);
+    open(options);
+    const address freed = allocate(4 * MiB, stream_handle::default_stream);
+    const bool is_queried = row < 2;  // refuse, private_memory
+    EXPECT_EQ(code_of(pool->free(freed, never)), is_queried ? errc::invalid_argument : errc::none);
+    if (is_queried) free(freed, stream_handle::default_stream);
+  }
 }
 
 TEST_F(PoolMisuse, StreamThatWasDestroyed) {

@@ -132,6 +132,7 @@ class fit_maker {
   // What was held before the first event. A peak before it is not in the file.
   void find_start() {
     out_.is_peak_known = is_peak_known(from_, out_.device, asked_);
+    out_.has_lost_frees = asked_.lost_free_count != 0;
     if (wanted_.is_estimate || from_.form != recording_form::torch_snapshot) return;
     const bool is_expandable = out_.recorded == fit_allocator::expandable;
     start_ = start_of(from_, out_.device, asked_, is_expandable);
@@ -251,6 +252,7 @@ class fit_maker {
     // The models of PyTorch's caches apply their fraction themselves.
     if (which == fit_allocator::vmm || which == fit_allocator::async)
       limit_bytes = std::min(limit_bytes, scaled(device_bytes, options_.memory_fraction));
+    if (out_.has_lost_frees) return fit_verdict::within_error;
     if (is_less_than_live(limit_bytes)) return fit_verdict::no;
     if (!out_.is_peak_known) return known_part(which, limit_bytes, device_bytes);
     if (which == fit_allocator::async || of.held_low_bytes < of.held_bytes) {  // bounds
@@ -365,7 +367,8 @@ class fit_maker {
 
 bool is_peak_known(const recording& from, std::uint64_t device, const request_stream& asked) {
   return asked.has_events && asked.live_before_count == 0 && from.lost_event_count == 0 &&
-         segments_of(from, device).held_at_start_bytes == 0;
+         asked.left_out_count == 0 && asked.lost_free_count == 0 && asked.unknown_live_count == 0 &&
+         from.cut_line_count == 0 && segments_of(from, device).held_at_start_bytes == 0;
 }
 
 std::vector<std::string> notes_of(const recording& from, std::uint64_t device,

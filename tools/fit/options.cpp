@@ -274,7 +274,8 @@ std::optional<fit_device> find_device(std::string_view name) {
 std::string device_names(std::string_view refused) {
   std::string near;
   std::string all;
-  const std::string model = model_of(refused);
+  // "-5" is a size, and not the beginning of a name.
+  const std::string model = refused.starts_with('-') ? "" : model_of(refused);
   for (const named_device& each : named_devices) {
     const std::string name(each.name);
     all += (all.empty() ? "" : ", ") + name;

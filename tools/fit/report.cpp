@@ -145,6 +145,7 @@ class json_object {
 
 // What precedes a figure if an earlier peak is lost.
 [[nodiscard]] const char* at_least(const fit_answer& found) {
+  if (found.has_lost_frees) return "about ";
   return found.has_events && !found.is_peak_known ? "at least " : "";
 }
 

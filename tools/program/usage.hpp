@@ -31,6 +31,7 @@ inline void answer_help(int count, char** words, const char* usage, int failed =
 
 /// "unknown option --polcy; the nearest is --policy": the options are those of the usage.
 [[nodiscard]] inline std::string unknown_option(std::string_view word, std::string_view usage) {
+  if (word == "--") return "-- is not an option: a file named -x is written ./-x";
   const std::string_view given = word.substr(0, word.find('='));
   std::string_view nearest;
   std::size_t nearest_distance = given.size() / 3 + 1;
