@@ -94,7 +94,8 @@ export class share_channel {
   /// ends. Returns its number here. Errors: in_use (share_loans_max are lent), invalid_argument (a
   /// fake driver's handles have no descriptors), as exported_block::describe, unavailable.
   [[nodiscard]] result<std::uint64_t> send(const exported_block& block) noexcept;
-  /// send(), and waits for the reply. Errors: as send; the reason of a refusal.
+  /// send(), and waits for the reply; withdraws the offer if none comes in time. Errors: as send;
+  /// the reason of a refusal.
   [[nodiscard]] result<std::uint64_t> lend(const exported_block& block) noexcept;
   /// Notifies the importer that a followed block has changed. Requires: the peer has accepted it.
   /// Effects: returns the new epoch. Errors: as send.

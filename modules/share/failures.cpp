@@ -76,6 +76,12 @@ error timed_out() noexcept {
   return system_error(errc::unavailable, ETIMEDOUT, "the peer did not respond within the timeout");
 }
 
+error offer_withdrawn() noexcept {
+  return system_error(errc::unavailable, ETIMEDOUT,
+                      "the peer did not reply to the offer within the timeout: it is withdrawn, "
+                      "and the block is lent until the peer reads that or the connection ends");
+}
+
 // The error of a socket's errno.
 error socket_error(int failure) noexcept {
   check(failure != 0, "a socket fails for no reason");

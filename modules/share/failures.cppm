@@ -25,6 +25,7 @@ inline constexpr const char* no_block_memory = "no host memory is left for a sha
                                const char* detail) noexcept;
 [[nodiscard]] error peer_gone(int failure) noexcept;
 [[nodiscard]] error timed_out() noexcept;
+[[nodiscard]] error offer_withdrawn() noexcept;
 /// The error of a call on a connected socket. Requires: an errno.
 [[nodiscard]] error socket_error(int failure) noexcept;
 /// A socket's place that was refused.

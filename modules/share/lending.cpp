@@ -69,6 +69,8 @@ result<std::uint64_t> share_channel::lend(const exported_block& block) noexcept 
   constexpr std::array replies{share_event::what::accepted, share_event::what::refused,
                                share_event::what::released};
   const result<share_event> answer = wait_for(*id, replies);
+  // The caller has no number of the offer.
+  if (!answer && usable() && withdraw(*id)) return offer_withdrawn();
   if (!answer) return answer.error();
   check(answer->id == *id, "the reply names another block");
   if (answer->kind == share_event::what::accepted) return id;

@@ -252,8 +252,13 @@ TEST_F(MarketProcesses, AKilledOwnerIsReplacedAndTakesStock) {
   lent_list lot;
   ASSERT_TRUE(one->take({600 * MiB, patience_ns}, lot));
   write_words(lot, 11);
+  const std::string socket = folder_ + "/owner-" + device();
   for (int round = 0; round < 3; ++round) {
-    stop_owner();
+    const bool is_killed = round != 1;
+    const int status = stop_owner(is_killed ? SIGKILL : SIGTERM);
+    EXPECT_EQ(WIFEXITED(status), !is_killed) << status;
+    EXPECT_EQ(std::filesystem::exists(socket), is_killed);
+    EXPECT_EQ(std::filesystem::exists(socket + ".metrics"), is_killed);
     start_owner();
     lent_list more;
     ASSERT_TRUE(one->take({64 * MiB, patience_ns}, more)) << round << one->last_refusal();
@@ -477,6 +482,8 @@ TEST_F(MarketProcesses, APlaceThatOthersCanReachIsRefused) {
   EXPECT_EQ(source.error().code, vmm::errc::not_permitted);
   EXPECT_TRUE(contains(run_program({owner_program(), "serve", folder_, device()}),
                        "not a folder of this user with mode 0700"));
+  EXPECT_TRUE(contains(run_program({owner_program(), "serve", folder_ + "/none/a", device()}),
+                       "/none/a: cannot be made (ENOENT): the folder above it is to be there"));
 }
 
 }  // namespace

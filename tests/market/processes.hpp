@@ -86,15 +86,16 @@ class MarketProcesses : public testing::Test {
       ::_exit(127);
     }
   }
-  void stop_owner(int how = SIGKILL) {
-    if (owner_ <= 0) return;
+  int stop_owner(int how = SIGKILL) {
+    if (owner_ <= 0) return 0;
     ::kill(owner_, how);
-    wait_owner();
+    return wait_owner();
   }
-  void wait_owner() {
+  int wait_owner() {
     int status = 0;
     ::waitpid(owner_, &status, 0);
     owner_ = -1;
+    return status;
   }
   [[nodiscard]] tenant_options options(const char* name) const {
     tenant_options made;

@@ -54,6 +54,22 @@ TEST_F(Mistake, ABlockInUseIsNotRefused) {
   EXPECT_EQ(both.client.next().value().kind, share_event::what::released);
 }
 
+// lend() returns no number then: the block could never be taken back.
+TEST_F(Mistake, AnOfferWithoutAReplyIsWithdrawn) {
+  channels both = make_channels(share_test::at_once_ms);
+  const auto block = exported_block::make(lender, {.size_bytes = 2 * MiB});
+  const auto late = both.client.lend(*block);
+  EXPECT_EQ(late.error().native, ETIMEDOUT);
+  EXPECT_NE(std::string_view(late.error().detail).find("it is withdrawn"), std::string::npos);
+  auto borrowed = *both.server.borrow(user);  // the peer was late: it may use the block, or not
+  ASSERT_EQ(both.server.next().value().kind, share_event::what::withdrawn);
+  ASSERT_TRUE(both.server.give_back(borrowed));
+  EXPECT_EQ(both.client.next().value().kind, share_event::what::accepted);
+  EXPECT_EQ(both.client.next().value().kind, share_event::what::released);
+  EXPECT_FALSE(block->is_lent());
+  EXPECT_EQ(both.client.lent_count(), 0u);
+}
+
 TEST_F(Mistake, TakingBackGoesOnAfterATimeout) {
   channels both = make_channels(share_test::at_once_ms);
   const auto block = exported_block::make(lender, {.size_bytes = 2 * MiB});
@@ -170,6 +186,7 @@ TEST_F(Mistake, WhatIsAcceptedIsWhatWasSeen) {
   ASSERT_TRUE(borrowed.update(first.block));
   ASSERT_TRUE(both.server.accept(id));
   ASSERT_EQ(both.client.next().value().kind, share_event::what::offered);
+  ASSERT_EQ(both.client.next().value().kind, share_event::what::withdrawn);
   EXPECT_EQ(both.client.next().value().epoch, 1u);
   EXPECT_EQ(both.client.accepted_epoch(id), 1u);
   const auto second = *both.server.next();

@@ -4,11 +4,13 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 
 namespace vmm::tools {
 namespace {
@@ -20,6 +22,15 @@ std::uint64_t random_number() {
   std::uint64_t number = 0;
   (void)unix_os::random_bytes(reinterpret_cast<std::byte*>(&number), sizeof number);
   return number | 1;
+}
+
+// Of the signals that end the owner. Requires: the process has one thread, the mask's heir.
+int end_signals() {
+  sigset_t ends;
+  ::sigemptyset(&ends);
+  for (const int each : {SIGTERM, SIGINT, SIGHUP}) ::sigaddset(&ends, each);
+  (void)::sigprocmask(SIG_BLOCK, &ends, nullptr);
+  return ::signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
 std::string mebibytes(std::uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
@@ -49,16 +60,22 @@ owner_service::~owner_service() {
     unix_os::stop_listening(listening_, paths_.socket.data(), paths_.socket.size());
   close_metrics(metrics_socket_, paths_.metrics);
   for (const int each : monitors_) ::close(each);
+  if (signals_ >= 0) ::close(signals_);
   if (lock_ >= 0) {
-    (void)!::ftruncate(lock_, 0);
+    if (!has_tenants()) (void)!::ftruncate(lock_, 0);
     ::close(lock_);
   }
 }
 
 std::string owner_service::claim(bool& is_owned) {
   is_owned = false;
+  signals_ = end_signals();
   if (const int failure = unix_os::make_private_folder(options_.directory.c_str()); failure != 0)
-    return options_.directory + ": not a folder of this user with mode 0700";
+    return options_.directory + ": " +
+           (failure == EACCES || failure == ELOOP || failure == ENOTDIR
+                ? "not a folder of this user with mode 0700"
+                : "cannot be made (" + std::string(errno_name(failure)) +
+                      "): the folder above it is to be there");
   lock_ = ::open(paths_.lock.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (lock_ < 0) return paths_.lock + ": cannot be opened";
   if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
@@ -106,13 +123,14 @@ std::string owner_service::open() {
 }
 
 bool owner_service::has_tenants() const {
+  if (owner_ == nullptr) return false;
   const auto tenants = owner_->state().records.tenants();
   return std::any_of(tenants.begin(), tenants.end(),
                      [](const tenant_record& each) { return each.is_there(); });
 }
 
 void owner_service::run() {
-  for (;;) {
+  while (!has_end_signal_) {
     poll_once();
     const std::int64_t now_ns = unix_os::clock_ns();
     if (owner_->next_deadline_ns() <= now_ns) owner_->tick(now_ns);
@@ -130,6 +148,7 @@ void owner_service::run() {
 void owner_service::poll_once() {
   std::vector<unix_os::watched> list;
   list.push_back({.descriptor = listening_.descriptor});
+  if (signals_ >= 0) list.push_back({.descriptor = signals_});
   if (metrics_socket_ >= 0) list.push_back({.descriptor = metrics_socket_});
   for (const int each : monitors_) list.push_back({.descriptor = each});
   for (const auto& [number, each] : connections_)
@@ -148,6 +167,10 @@ void owner_service::poll_once() {
 
 void owner_service::look_at(const unix_os::watched& what) {
   if (what.descriptor == listening_.descriptor) return accept_all();
+  if (what.descriptor == signals_) {
+    has_end_signal_ = true;
+    return;
+  }
   if (what.descriptor == metrics_socket_) return serve_metrics();
   if (is_of_monitor(what.descriptor)) return;
   for (const auto& [number, each] : connections_) {

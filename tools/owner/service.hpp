@@ -50,7 +50,8 @@ class owner_service {
   [[nodiscard]] std::string claim(bool& is_owned);
   /// Opens the device. Empty, or why not.
   [[nodiscard]] std::string open();
-  /// Serves until the last tenant has left.
+  /// Serves until the last tenant has left, or SIGTERM, SIGINT or SIGHUP comes. Its files then go,
+  /// and the tenants keep what they hold.
   void run();
 
  private:
@@ -97,6 +98,8 @@ class owner_service {
   std::map<std::uint64_t, watched_tenant> tenants_;
   std::uint64_t last_connection_ = 0;
   std::int64_t idle_since_ns_ = 0;
+  int signals_ = -1;
+  bool has_end_signal_ = false;
   bool was_stopped_ = false;  // the previous owner did not end by itself
 };
 

@@ -1221,7 +1221,7 @@ VMM_API vmm_status vmm_share_query_export(vmm_export* block, vmm_shared_info* in
 VMM_API vmm_status vmm_share_end_export(vmm_export* block) VMM_NOEXCEPT;
 
 /** Offers the block and waits for the reply. Errors: UNAVAILABLE (the peer is gone, or did not
- *  reply in time: the block stays offered), the peer's reason if it refuses. */
+ *  reply in time: the offer is withdrawn), the peer's reason if it refuses. */
 VMM_API vmm_status vmm_share_lend(vmm_channel* channel, vmm_export* block,
                                   uint64_t* id) VMM_NOEXCEPT;
 /** Notifies the peer that a followed block has changed. `epoch` may be NULL. */
