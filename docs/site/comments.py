@@ -242,7 +242,7 @@ def _name_and_kind(head, has_body):
         return found.group(1), "alias"
     if flat.startswith("using "):
         return flat.split("::")[-1], "using"
-    if found := re.search(r"\( ?\* ?(\w+) ?\) ?\(", flat):
+    if found := re.match(r"[^(]*\( ?\* ?(\w+) ?\) ?\(", flat):
         return found.group(1), "alias"  # a pointer to a function
     if has_body and (found := _TYPE.search(flat + " ")):
         return found.group(2) or "", found.group(1).split()[0]
@@ -252,6 +252,7 @@ def _name_and_kind(head, has_body):
         return found.group(1).replace(" ", "") if "bool" not in found.group(1) else found.group(
             1
         ), "function"
+    flat = re.sub(r"\brequires ?\((?:[^()]|\([^()]*\))*\)", "", flat)
     before_value = re.split(r"(?<![=!<>])=(?!=)", flat)[0]
     if found := re.search(r"(~?\w+) ?\(", before_value):
         return found.group(1), "function"
@@ -260,7 +261,7 @@ def _name_and_kind(head, has_body):
     return "", "value"
 
 
-def _is_specialization(head):
+def is_specialization(head):
     bare = re.sub(r"\[\[.*?\]\]", "", head, flags=re.DOTALL)
     return bool(
         re.match(r"\s*(export\s+)?template\s*<\s*>", bare)
@@ -649,7 +650,7 @@ def python_modules(root):
 # ---- what has no comment -----------------------------------------------------------------------
 
 
-def _needs_none(entity, owner):
+def needs_none(entity, owner):
     """Members that say all there is by their form: copies, moves, destructors, operators."""
     flat = entity.declaration
     return (
@@ -674,7 +675,7 @@ def modules_without_comments(modules):
                 each.kind != "using"
                 and not each.comment
                 and not each.name.split("::")[-1].startswith("operator")
-                and not _is_specialization(each.declaration)
+                and not is_specialization(each.declaration)
             ):
                 yield f"{each.path}:{each.line}: {each.name} is exported without a comment"
 
@@ -692,7 +693,7 @@ def header_without_comments(text, path):
                 continue
             if each.name.startswith("VMM_HAS_") or each.name in _NOT_FOR_USERS:
                 continue
-            is_said = each.comment or (owner and _needs_none(each, owner))
+            is_said = each.comment or (owner and needs_none(each, owner))
             if not is_said and not (each.kind == "struct" and not each.members):
                 yield f"{path}:{each.line}: {each.name} has no comment"
             if each.kind in ("class", "struct") and not path.endswith(".h"):

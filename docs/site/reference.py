@@ -183,7 +183,7 @@ def _unique(entities):
     """Declarations of one name together: overloads under one heading."""
     by_name = {}
     for each in entities:
-        if each.kind == "using" or comments._is_specialization(each.declaration):
+        if each.kind == "using" or comments.is_specialization(each.declaration):
             continue
         by_name.setdefault(each.name, []).append(each)
     return by_name

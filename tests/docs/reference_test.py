@@ -52,6 +52,8 @@ class Reader(unittest.TestCase):
             ),
             ["f"],
         )
+        self.assertEqual(names("void f(void (*on)(int), int n);"), ["f"])
+        self.assertEqual(names("template <class T>\n  requires(a<T>) && b<T>\nT g(T x);"), ["g"])
         self.assertEqual(names('class VMM_CAPABILITY("mutex") m {\n int x;\n};'), ["m"])
         self.assertEqual(
             names("bool operator==(a x, a y) noexcept { return g(x); }\nint j;"),

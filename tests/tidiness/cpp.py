@@ -2,11 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # The tokens of a C++ source, and its declarations as far as braces and the tokens before them show
-# them: module and imports, exported names, functions, members of classes, public calls.
+# them: module and imports, functions, members of classes. Exported names and public calls are those
+# that docs/site/comments.py reads for the reference.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import pathlib
 import re
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "docs" / "site"))
+import comments
 
 LITERAL = '""'  # what every string and character literal reads as
 RAW = r'R"(?P<mark>[^(]*)\((?s:.*?)(?:\)(?P=mark)"|\Z)'
@@ -70,114 +77,21 @@ class Cursor:
             if depth == 0:
                 return
 
-    def skip_attributes(self) -> None:
-        """[[...]], and the macros of modules/base/thread_annotations.h."""
-        while self.text() == "[[" or self.text().startswith("VMM_"):
-            if self.text() == "[[":
-                self.skip("[[", "]]")
-                continue
-            self.at += 1
-            if self.text() == "(":
-                self.skip("(", ")")
-
-    def skip_requires(self) -> None:
-        """`requires` clauses: primaries joined by && and ||."""
-        while self.has_more():
-            self.at += 1  # requires, && or ||
-            if self.text() == "requires":
-                self.at += 1
-                if self.text() == "(":
-                    self.skip("(", ")")
-                self.skip("{", "}")
-            elif self.text() == "(":
-                self.skip("(", ")")
-            else:
-                self.skip_qualified_name()
-            if self.text() not in ("&&", "||"):
-                return
-
-    def skip_qualified_name(self) -> None:
-        while is_word(self.text()) or self.text() in ("::", "!"):
-            joined = self.text() in ("::", "!")
-            self.at += 1
-            if self.text() == "<":
-                self.skip("<", ">")
-            if not joined and self.text() != "::":
-                return
-
-    def declared_name(self) -> str:
-        """Of a function or variable: the last word before what cannot be part of a type."""
-        name = ""
-        while self.has_more() and self.text() not in ("(", "=", "{", ";", "["):
-            self.skip_attributes()
-            if self.text() == "operator":
-                return ""
-            if self.text() == "<":
-                self.skip("<", ">")
-                if self.text() in ("(", "=", "{", ";"):
-                    return ""  # a specialization
-                continue
-            if self.text() in ("decltype", "alignas", "explicit") and self.text(1) == "(":
-                self.at += 1
-                self.skip("(", ")")
-                continue
-            if is_word(self.text()):
-                name = self.text()
-            self.at += 1
-        return name
-
-    def exported_name(self) -> str:
-        """What the declaration here, which follows the word export, introduces."""
-        self.skip_attributes()
-        while self.text() == "template":
-            self.at += 1
-            if self.text() == "<" and self.text(1) == ">":
-                return ""  # an explicit specialization
-            self.skip("<", ">")
-            if self.text() == "requires":
-                self.skip_requires()
-            self.skip_attributes()
-        if self.text() == "using":
-            self.at += 1  # an alias's name stands before the =, a name's own before the ;
-        if self.text() == "concept":
-            return self.text(1)
-        if self.text() not in ("struct", "class", "union", "enum"):
-            return self.declared_name()
-        self.at += 1
-        if self.text() in ("struct", "class"):
-            self.at += 1
-        self.skip_attributes()
-        return "" if self.text(1) == "<" else self.text()  # X<...> is a partial specialization
-
 
 class Unit(Cursor):
-    """What a file declares to the outside. Names of operators and specializations are left out."""
+    """The module of a file, what it imports, and the lines at which it exports blocks."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
         self.module = ""
         self.interface = False
         self.imports: list[tuple[str, int]] = []
-        self.names: list[tuple[str, int]] = []
         self.export_blocks: list[int] = []
-        self.scopes: list[str] = []
         while self.has_more():
             self.step()
 
     def step(self) -> None:
         starts = self.text(-1) in ("", ";", "}", "{", "]]", ":")
-        if starts and self.text() == "namespace":
-            first = self.at
-            self.joined_until("{", ";", "=")
-            if self.text() == "{":
-                words = self.source.words[first : self.at]
-                self.scopes.append("".join(w for w in words if w not in ("namespace", "inline")))
-                self.at += 1
-            return
-        if self.text() == "{":
-            self.scopes.append("")
-        if self.text() == "}" and self.scopes:
-            self.scopes.pop()
         if starts and self.text() in ("export", "import", "module"):
             self.declaration()
         else:
@@ -201,9 +115,6 @@ class Unit(Cursor):
             self.imports.append((self.joined_until(";"), line))
         elif exported and self.text() in ("{", "namespace"):
             self.export_blocks.append(line)
-        elif exported:
-            if name := Cursor(self.source, self.at).exported_name():
-                self.names.append(("::".join([*filter(None, self.scopes), name]), line))
         else:
             self.at += 1
 
@@ -372,111 +283,68 @@ class Classes(Cursor):
         self.forget()
 
 
+# ---- declarations, as the reference reads them --------------------------------------------------
+
 INTEGERS = [f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64, "ptr")]
 INTEGERS += ["size_t", "ptrdiff_t", "int", "unsigned", "long"]
+declarations = functools.cache(comments.read_source)  # of a text and its path
 
 
-@dataclasses.dataclass
-class Scope:
-    is_class: bool = False
-    is_open: bool = False  # users can call what is declared here
-    name: str = ""
+def exported_names(text: str, path: str) -> list[tuple[str, int]]:
+    """With their lines; without those of operators and specializations."""
+
+    def walk(entities, scope: str):
+        for each in entities:
+            if each.kind == "namespace":
+                yield from walk(each.members, f"{scope}{each.name}::" if each.name else scope)
+            elif each.exported and not each.name.startswith("operator"):
+                if not comments.is_specialization(each.declaration):
+                    yield scope + each.name, each.line
+
+    return list(walk(declarations(text, path), ""))
 
 
-class PublicCalls(Cursor):
+class PublicCalls:
     """The exported functions of an interface unit, and the public ones of its exported classes."""
 
-    def __init__(self, source: Source, text: str) -> None:
-        super().__init__(source)
+    def __init__(self, text: str, path: str) -> None:
         self.text_lines = [each.lstrip(" ") for each in text.split("\n")]
         self.uncommented: list[tuple[str, int]] = []  # name and line
         self.integer_pairs: list[tuple[str, int, str]] = []  # name, line, type: two side by side
-        self.scopes = [Scope()]
-        self.class_exported = False
-        self.forget()
-        while self.has_more():
-            self.step()
+        self.walk(declarations(text, path), "")
 
-    def forget(self) -> None:
-        self.exported = self.namespace = self.opens_class = self.is_struct = False
-        self.parameters = self.equals = self.needs_none = False
-        self.first_line = 0  # of the statement; 0 between two
-        self.name = self.class_name = ""
-        self.declared_at = 0
+    def walk(self, entities, owner: str) -> None:
+        for each in entities:
+            if each.kind == "namespace":
+                self.walk(each.members, "")
+            elif not (each.access == "public" if owner else each.exported):
+                continue
+            elif each.kind in ("class", "struct", "union"):
+                self.walk(each.members, each.name)
+            elif each.kind == "function":
+                is_plain = owner and comments.needs_none(each, owner)
+                if not is_plain and not self.has_comment(each.line):
+                    self.uncommented.append((each.name, each.line))
+                self.integer_pairs += [(each.name, each.line, kind) for kind in self.pairs_of(each)]
 
-    def is_usable(self) -> bool:
-        return self.scopes[-1].is_open if self.scopes[-1].is_class else self.exported
-
-    def step(self) -> None:
-        now = self.text()
-        self.first_line = self.first_line or self.line()
-        if now == "template" and self.text(1) == "<":
-            self.at += 1
-            return self.skip("<", ">")
-        self.exported = self.exported or now == "export"
-        self.namespace = self.namespace or now == "namespace"
-        if now in ("friend", "operator", "~", "static_assert"):
-            self.needs_none = True
-        if now in ("class", "struct", "union") and not self.parameters:
-            self.opens_class, self.is_struct = True, now != "class"
-            self.class_name = self.name_of_class()
-        if now in ("public", "private", "protected") and self.text(1) == ":":
-            self.scopes[-1].is_open = now == "public" and self.class_exported
-            self.at += 2
-            self.first_line = 0
-            return None
-        if now == "(":
-            return self.skip_parameters()
-        self.equals = self.equals or now == "="
-        if now == "=" and self.text(1) in ("delete", "default"):
-            self.needs_none = True
-        if now == "{":
-            return self.open()
-        if now == "}":
-            self.scopes = self.scopes[:-1] or self.scopes
-            self.forget()
-        if now == ";":
-            self.end_of_statement()
-        self.at += 1
-        return None
-
-    def name_of_class(self) -> str:
-        name = Cursor(self.source, self.at + 1)
-        while name.text() == "[[" or name.text().startswith("VMM_"):
-            ending = "]]" if name.text() == "[[" else ")"
-            while name.has_more() and name.text() != ending:
-                name.at += 1
-            name.at += 1
-        return name.text()
-
-    def skip_parameters(self) -> None:
-        """The first parentheses after a name are a function's parameters."""
-        before, first = self.text(-1), self.at
-        is_call = is_word(before) and not before.startswith("VMM_")
-        is_call = is_call and before not in ("requires", "alignas", "explicit", "decltype")
-        if is_call and not self.parameters and not self.equals:
-            self.parameters = True
-            self.name, self.declared_at = before, self.first_line
-            # A copy or a move: the first parameter is of the class itself.
-            kind = 2 if self.text(1) == "const" else 1
-            of_itself = before == self.scopes[-1].name and self.text(kind) == before
-            if of_itself and self.text(kind + 1) in ("&", "&&"):
-                self.needs_none = True
-        self.skip("(", ")")
-        if self.is_usable():
-            self.find_integers(before, self.source.lines[first], first + 1)
-
-    def find_integers(self, name: str, line: int, begin: int) -> None:
-        before, depth, angles = "", 1, 0
-        for at in range(begin, self.at):
-            now = self.source.text(at)
-            depth += (now == "(") - (now == ")")
+    @classmethod
+    def pairs_of(cls, call):
+        """The types of two integers that stand side by side among its parameters."""
+        words = Source(call.declaration).words
+        calls = (at for at in range(1, len(words)) if words[at - 1 : at + 1] == [call.name, "("])
+        first = next(calls, len(words))  # an operator's integers are not exchanged by mistake
+        before, depth, angles, begin = "", 0, 0, first + 1
+        for at in range(first, len(words)):
+            now = words[at]
+            depth += (now in "([{") - (now in ")]}")
             angles = max(angles + (now == "<") - (now == ">"), 0)
             if depth == 0 or (depth == 1 and angles == 0 and now == ","):
-                kind = self.integer_of(self.source.words[begin:at])
+                kind = cls.integer_of(words[begin:at])
                 if kind and kind == before:
-                    self.integer_pairs.append((name, line, kind))
+                    yield kind
                 before, begin = kind, at + 1
+            if depth == 0:
+                return
 
     @staticmethod
     def integer_of(parameter: list[str]) -> str:
@@ -489,51 +357,11 @@ class PublicCalls(Cursor):
         ends = len(parameter) < 3 or parameter[2] == "="
         return parameter[0] if is_named and ends and parameter[0] in INTEGERS else ""
 
-    def open(self) -> None:
-        if self.namespace:
-            self.scopes.append(Scope())
-        elif self.opens_class and not self.parameters:
-            usable = self.is_usable()
-            if not self.scopes[-1].is_class:
-                self.class_exported = self.exported
-            self.scopes.append(Scope(True, usable and self.is_struct, self.class_name))
-        else:
-            is_value = not self.parameters or self.is_initializer()
-            self.skip("{", "}")
-            if not is_value:
-                self.end_of_statement()
-            return
-        self.at += 1
-        self.forget()
-
-    def is_initializer(self) -> bool:
-        """x(a), y{b} {}: the member that is given a value in braces."""
-        depth = 0
-        if not is_word(self.text(-1)) and self.text(-1) != ">":
-            return False
-        for at in range(self.at - 1, -1, -1):
-            now = self.source.words[at]
-            depth += (now in (")", "}")) - (now in ("(", "{"))
-            if depth < 0 or (depth == 0 and now == ";"):
-                return False
-            is_label = self.source.text(at - 1) in ("public", "private")
-            if depth == 0 and now == ":" and not is_label:
-                return True
-            if self.source.lines[at] < self.first_line:
-                return False
-        return False
-
-    def end_of_statement(self) -> None:
-        has_call = self.is_usable() and self.parameters and not self.needs_none
-        if has_call and not self.has_comment():
-            self.uncommented.append((self.name, self.declared_at))
-        self.forget()
-
-    def has_comment(self) -> bool:
+    def has_comment(self, line: int) -> bool:
         """Up to the comment before the first of the declarations without an empty line between."""
-        if "//" in self.text_lines[self.declared_at - 1]:
+        if "//" in self.text_lines[line - 1]:
             return True
-        for above in reversed(self.text_lines[: self.declared_at - 1]):
+        for above in reversed(self.text_lines[: line - 1]):
             if above.startswith("//"):
                 return True
             if above in ("", "public:", "private:"):

@@ -10,7 +10,7 @@ import os
 import re
 from typing import NamedTuple
 
-from cpp import PublicCalls, Source, Unit, functions_of, using_declarations
+from cpp import PublicCalls, Source, Unit, exported_names, functions_of, using_declarations
 
 COLUMNS_MAX = 100
 FUNCTION_LINES_MAX = 70
@@ -208,7 +208,7 @@ def check_calls(path: str, text: str) -> list[Finding]:
     side, which a caller could exchange by mistake."""
     if not is_interface(path) or not Unit(read(text)).interface:
         return []
-    calls = PublicCalls(read(text), text)
+    calls = PublicCalls(text, path)
     uncommented = [] if path.startswith(MACHINERY) else calls.uncommented
     contract = "state under Requires, Effects, Errors and Cost its contract"
     found = [
@@ -263,7 +263,7 @@ def check_names(files: Files, listed: set[str], parts: str) -> list[Finding]:
         Finding(path, line, "export", f"add `using {name};` to {parts}")
         for path, text in files.items()
         if is_interface(path)
-        for name, line in Unit(read(text)).names
+        for name, line in exported_names(text, path)
         if name not in listed
     ]
 

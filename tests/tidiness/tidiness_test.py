@@ -315,7 +315,7 @@ class Calls(unittest.TestCase):
         for text in texts:
             with self.subTest(text):
                 unit = "export module vmm.va;\nnamespace vmm {\n\n" + text + "\n}\n"
-                calls = PublicCalls(Source(unit), unit)
+                calls = PublicCalls(unit, "modules/va/a.cppm")
                 found = rules.check_calls("modules/va/a.cppm", unit)
                 self.assertEqual(sum(each.rule == "integers" for each in found), pairs)
                 self.assertEqual(len(calls.uncommented), uncommented)
