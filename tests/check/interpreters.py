@@ -3,8 +3,9 @@
 # Goal: the Python package passes its tests with each interpreter that is here, from 3.10 on
 """Method: python3.10 and later of PATH, of pyenv, and those that VMM_PYTHONS names (separated by
 colons), also free-threaded builds, run adapters/python/tests over the libvmm.so of build/release
-(LIBVMM names another), each in an environment with pytest, and NumPy where it has a wheel.
-Arguments go to pytest, instead of the files of FILES. A free-threaded interpreter must stay so."""
+(LIBVMM names another), each in an environment with pytest, and the newest NumPy where it has a
+wheel; with NumPy also the fuzzer of lifetimes, for 20,000 steps. Arguments go to pytest, instead of
+the files of FILES. A free-threaded interpreter must stay so."""
 
 from __future__ import annotations
 
@@ -24,13 +25,14 @@ RELEASE = os.path.join(ROOT, "build", "release")
 FILES = [
     f"tests/test_{name}.py"
     for name in (
-        "allocator boundary copies growable lifetimes one_variable package queues values"
+        "allocator boundary copies dlpack growable lifetimes one_variable package queues values"
     ).split()
 ]
 ABOUT = (
     "import sys, sysconfig; print(*sys.version_info[:3], "
     "int(bool(sysconfig.get_config_var('Py_GIL_DISABLED'))), sys.implementation.name)"
 )
+FUZZ = ["-W", "ignore", "tests/fuzz_lifetimes.py", "--steps", "20000"]
 STAYS = "import sys, libvmm; libvmm.Pool; sys.exit(getattr(sys, '_is_gil_enabled', bool)())"
 
 
@@ -80,6 +82,12 @@ def environment(version: str, path: str) -> str:
     return python
 
 
+def numpy_of(python: str) -> str:
+    """The version of NumPy; empty without it."""
+    words = [python, "-c", "import numpy; print(numpy.__version__)"]
+    return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
+
+
 def variables() -> dict[str, str]:
     library = os.environ.get("LIBVMM") or os.path.join(RELEASE, "c", "libvmm.so.1")
     if not os.path.exists(library):
@@ -108,9 +116,15 @@ def main() -> int:
         stays = subprocess.run([python, "-c", STAYS], env=given_variables, check=False).returncode
         if done.returncode != 0:
             print(done.stdout[-6000:], done.stderr[-2000:])
+        is_wrong = done.returncode != 0
         if version.endswith("t") and stays != 0:
-            last += "; its lock is on"
-        wrong += done.returncode != 0 or (version.endswith("t") and stays != 0)
+            last, is_wrong = last + "; its lock is on", True
+        numpy = numpy_of(python)
+        if given == FILES and numpy:
+            code = subprocess.run([python, *FUZZ], cwd=TESTS, env=given_variables).returncode
+            last += f"; NumPy {numpy}, the fuzzer ends with {code}"
+            is_wrong = is_wrong or code != 0
+        wrong += is_wrong
         rows.append(f"{version:9} {last}")
         print(rows[-1], flush=True)
     print(f"{len(rows) - wrong} of {len(rows)} interpreters pass")
