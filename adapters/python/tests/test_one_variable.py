@@ -38,6 +38,18 @@ def test_a_pth_file_that_was_left_behind(run, environment):
         start.symlink_to(kept)
 
 
+def test_an_installation_that_goes_while_a_process_runs(run, environment):
+    """As by pip, at an upgrade or a removal: what is loaded stays, an import later on is plain."""
+    package = str(environment[1] / "libvmm")
+    remove = f"import os; os.rename({package!r}, {package + '.away'!r})"
+    for steps, devices, lines in (((remove, STATE), "0 False", 1), ((STATE, remove), SERVED, 0)):
+        try:
+            out, error = run("-c", "; ".join((*steps, "import ctypes")))
+        finally:
+            os.rename(package + ".away", package)
+        assert out == devices and error.count("does not serve rmm: ") == lines, error
+
+
 @pytest.mark.parametrize("variables", [{"VMM": None}, {"VMM": ""}])
 def test_unset_it_loads_nothing(run, variables):
     found = "['_libvmm_start'] []" if HAS_START_FILES else "[] []"
