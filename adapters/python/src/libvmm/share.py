@@ -342,7 +342,8 @@ class Channel(_Shared):
 
     def lend(self, block: Lent) -> int:
         """Offers the block, waits for the reply, and returns the block's number on this channel.
-        Raises the peer's reason for a refusal."""
+        Raises the peer's reason for a refusal; Unavailable if no reply came in time, and the offer
+        is then withdrawn."""
         self._check_open()
         number = ctypes.c_uint64()
         check(
