@@ -131,9 +131,10 @@ class Unreferenced:
         self.ptr = ptr
 
 
-@pytest.mark.parametrize("made", [Stream, Unreferenced])
-def test_cupy_streams_end_before_their_arrays(monkeypatch, capfd, made):
-    """Over the stub of CUDA's driver, which refuses the handle of a stream that is gone."""
+@pytest.mark.parametrize("made", [Stream, Unreferenced, None])
+def test_streams_end_before_their_arrays(monkeypatch, capfd, made):
+    """CuPy's streams and, with None, those that callers of RMM name, over the stub of CUDA's
+    driver, which refuses the handle of a stream that is gone."""
     path = os.environ.get("LIBVMM_STANDIN", "")
     if not os.path.exists(path):
         pytest.skip("LIBVMM_STANDIN names no stub of CUDA's driver")
@@ -141,18 +142,27 @@ def test_cupy_streams_end_before_their_arrays(monkeypatch, capfd, made):
     with libvmm.Driver("cuda", 0) as driver, libvmm.Pool(driver) as pool:
         current, kept = [Stream()], []
         functions = cupy_functions(pool, lambda: current[0])
+        of_rmm, to_rmm = libvmm.rmm.functions(pool)
+
+        def allocate(size):
+            stream = current[0].ptr
+            return (functions._malloc(size, 0) if made else of_rmm(size, stream)), stream
+
+        def free(at, stream):
+            functions._free(at, 0) if made else to_rmm(at, 0, stream)
+
         for number in range(60):
-            current[0] = made(driver.create_stream())
-            gone = functions._malloc(200_000 + 997 * (number % 17), 0)
-            kept.append(functions._malloc(200_000, 0))
-            functions._free(gone, 0)
+            current[0] = (made or Stream)(driver.create_stream())
+            gone = allocate(200_000 + 997 * (number % 17))
+            kept.append(allocate(200_000))
+            free(*gone)
             ended, current[0] = current[0].ptr, Stream()
             driver.destroy_stream(ended)
             if len(kept) > 10:
-                functions._free(kept.pop(number % 10), 0)
-        functions._free(functions._malloc(300 << 20, 0), 0)
-        for at in kept:
-            functions._free(at, 0)
+                free(*kept.pop(number % 10))
+        free(*allocate(300 << 20))
+        for each in kept:
+            free(*each)
         pool.synchronize()
         pool.trim()
         pool.validate()
