@@ -11,8 +11,9 @@ The empty library is made in memory for each process, and maps no code: nothing 
 cache, and a folder without execute permission does not matter.
 
 It calls the loader by _ctypes alone. An import of ctypes here would end the wait of other threads
-for that module, and they could load the driver before the boundary is there. Nothing below imports
-after the module itself: its caller holds a lock (_libvmm_start.put_boundary)."""
+for that module, and they could load the driver before the boundary is there; a Structure of
+_ctypes makes one from Python 3.14 on. Nothing below imports after the module itself: its caller
+holds a lock (_libvmm_start.put_boundary)."""
 
 from __future__ import annotations
 
@@ -50,14 +51,6 @@ class NoDriver(StandsBack):
 
 class _Int(_ctypes._SimpleCData):
     _type_ = "i"
-
-
-class _Number(_ctypes._SimpleCData):
-    _type_ = "I"
-
-
-class _Size(_ctypes._SimpleCData):
-    _type_ = "L"
 
 
 class _Text(_ctypes._SimpleCData):
@@ -133,23 +126,19 @@ def _searched_folders() -> tuple[list[str], list[str]]:
     """Where the loader looks before its cache, for a library without a path of its own (the
     program's DT_RPATH, LD_LIBRARY_PATH as it was at the start), and behind it."""
 
-    class Info(_ctypes.Structure):
-        _fields_ = [("size", _Size), ("count", _Number)]
-
-    class Folder(_ctypes.Structure):
-        _fields_ = [("name", _Text), ("flags", _Number)]
-
+    info, folder = struct.Struct("@LI0P"), struct.Struct("@PI0P")  # size and count; name and flags
     libc = Library("libc.so.6")
     dlinfo, handle = libc.function("dlinfo"), _Pointer(libc.handle)
-    info = Info()
-    if dlinfo(handle, _RTLD_DI_SERINFOSIZE, _ctypes.byref(info)) != 0:
-        raise StandsBack("the loader does not show its folders")
     room = (_Byte * info.size)()
-    Info.from_buffer(room).size, Info.from_buffer(room).count = info.size, info.count
+    if dlinfo(handle, _RTLD_DI_SERINFOSIZE, room) != 0:
+        raise StandsBack("the loader does not show its folders")
+    size, count = info.unpack_from(room)
+    room = (_Byte * size)()
+    info.pack_into(room, 0, size, count)
     if dlinfo(handle, _RTLD_DI_SERINFO, room) != 0:
         raise StandsBack("the loader does not show its folders")
-    folders = (Folder * info.count).from_buffer(room, _ctypes.sizeof(Info))
-    found = [os.fsdecode(each.name) for each in folders]
+    names = [_Text.from_buffer(room, info.size + i * folder.size).value for i in range(count)]
+    found = [os.fsdecode(each) for each in names]
     # The system's own stand at the end, each once.
     last = len(found)
     while last and _is_default(found[last - 1]) and found[last - 1] not in found[last:]:

@@ -7,7 +7,6 @@ Without VMM=1 they show the driver that the loader finds. Mounts need root and a
 namespaces of their own. The library's own tests run at the boundary as well (tests/preload)."""
 
 import ctypes
-import importlib.util
 import os
 import pathlib
 import shutil
@@ -347,12 +346,22 @@ def test_a_process_without_native_code_loads_no_driver(run):
     assert run("-c", code, LD_LIBRARY_PATH=FOLDER)[0] == "{} False\nFalse False"
 
 
+def test_the_boundary_makes_no_structure(run):
+    """A Structure imports ctypes from Python 3.14 on, and that import waits for the boundary."""
+    code = "import _ctypes; _ctypes.Structure = _ctypes.Union = None\n"
+    code += "import _libvmm_start as it; it.put_boundary(); print(it.served['driver'])"
+    assert run("-c", code, LD_LIBRARY_PATH=FOLDER) == (OURS, "")
+
+
+def native_module():
+    """_lsprof's file, which other folders can have as well."""
+    found = next(pathlib.Path(os.__file__).parent.glob("lib-dynload/_lsprof*.so"), None)
+    return found or pytest.skip("this Python has no modules of native code of its own")
+
+
 def test_the_first_module_of_native_code_is_behind_the_boundary(run, tmp_path):
     """One that is not Python's own; and the loader's class is as before."""
-    native = next(pathlib.Path(os.__file__).parent.glob("lib-dynload/_lsprof*.so"), None)
-    if native is None:
-        pytest.skip("this Python has no modules of native code of its own")
-    shutil.copy(native, tmp_path)
+    shutil.copy(native_module(), tmp_path)
     code = (
         "import sys, _libvmm_start as it; sys.path.insert(0, sys.argv[1]); import _lsprof\n"
         "from importlib.machinery import ExtensionFileLoader as loader\n"
@@ -414,7 +423,7 @@ for each in threads:
 for each in threads:
     each.join()
 """
-NATIVE = [f"own{number}._json" for number in range(4)]
+NATIVE = [f"own{number}._lsprof" for number in range(4)]
 LEAVES = ["_ctypes", "fcntl", "mmap", "struct"]
 
 
@@ -427,7 +436,7 @@ def test_threads_that_import_at_once(environment, run, modules):
     for name in NATIVE:
         folder = environment[1] / name.partition(".")[0]
         folder.mkdir(exist_ok=True)
-        shutil.copy(importlib.util.find_spec("_json").origin, folder)
+        shutil.copy(native_module(), folder)
     for _ in range(12):
         out, error = run("-c", AT_ONCE + SHORT, *modules, LD_LIBRARY_PATH=FOLDER)
         assert out.startswith("True True ") and error == ""
