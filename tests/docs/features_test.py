@@ -1,8 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-"""Goal: each feature of tests/features.csv, and each rule of tests/preload/rules.csv, names places
-and tests that are there. Method: a place is a path of the tree; a test is a test of its sources, a
-path, a program or a CTest test of its CMake files, or a command that ./run takes."""
+"""Goal: each feature of tests/features.csv, each rule of tests/preload/rules.csv and each row of
+docs/misuse.md names places and tests that are there. Method: a place is a path of the tree; a test
+is a test of its sources, a path, a program or a CTest test of its CMake files, or a command that
+./run takes."""
 
 import csv
 import functools
@@ -91,6 +92,16 @@ class Tree(unittest.TestCase):
         for row in rows:
             self.assertTrue(tests_of(row), row)
             self.assertEqual([each for each in map(missing, tests_of(row)) if each], [], row)
+
+    def test_each_wrong_use_has_its_tests_and_each_test_its_row(self):
+        lines = (ROOT / "docs" / "misuse.md").read_text().splitlines()
+        rows = [line.rstrip("| ").rsplit("|", 1) for line in lines if line.startswith("|")]
+        named = {test for row in rows for test in re.findall(r"`(\w+\.\w+)`", row[-1])}
+        self.assertEqual([each for each in map(missing, named) if each], [])
+        sources = (path.read_text() for path in (ROOT / "tests" / "misuse").glob("*.cpp"))
+        here = {".".join(test) for test in GTEST.findall("".join(sources))}
+        self.assertGreater(len(here), 20)
+        self.assertEqual(here - named, set())
 
 
 if __name__ == "__main__":

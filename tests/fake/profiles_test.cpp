@@ -61,15 +61,6 @@ TEST_F(LevelZero, ChangingRightsMapsTheMemoryAnewFromItsStart) {
   EXPECT_EQ(*driver.read_tag(range.base), 1u);  // not the 2 that was mapped there
 }
 
-TEST_F(LevelZero, DeviceMemoryIsMappedOnce) {
-  const auto range = reserved(8 * MiB);
-  const auto handle = created(4 * MiB);
-  mapped(range.base, handle, 4 * MiB);
-  const auto again = driver.map({range.base + 4 * MiB, 4 * MiB, handle, 0});
-  EXPECT_EQ(again.error().code, vmm::errc::not_supported);
-  EXPECT_EQ(again.error().native, 0x78000003);
-}
-
 TEST_F(LevelZero, OnlyAnEqualStartIsSeenAsOverlap) {
   const auto range = reserved(8 * MiB);
   mapped(range.base, created(4 * MiB), 4 * MiB);
@@ -140,26 +131,6 @@ TEST_F(Linux, MappingPastTheEndSucceedsAndFaultsWhenUsed) {
   EXPECT_EQ(driver.misuse_count(misuse_kind::past_the_end), 1u);
 }
 
-TEST_F(Linux, UnmapMayCutAMapping) {
-  const auto range = reserved(16 * KiB);
-  mapped(range.base, created(16 * KiB), 16 * KiB);
-  ASSERT_TRUE(driver.write_tag({range.base + 12 * KiB, 4 * KiB}, 4));
-  EXPECT_TRUE(driver.unmap({range.base + 4 * KiB, 4 * KiB}));
-  EXPECT_EQ(driver.resource_counts().mappings, 2u);
-  EXPECT_EQ(driver.resource_counts().mapped_bytes, 12 * KiB);
-  EXPECT_EQ(*driver.read_tag(range.base + 12 * KiB), 4u);
-  EXPECT_EQ(driver.misuse_count(), 0u);
-}
-
-TEST_F(Linux, AccessMayBeSetOnPartOfAMapping) {
-  const auto range = reserved(16 * KiB);
-  mapped(range.base, created(16 * KiB), 16 * KiB);
-  EXPECT_TRUE(open({range.base + 4 * KiB, 4 * KiB}, vmm::access::none));
-  EXPECT_EQ(*driver.get_access(range.base, driver.home()), vmm::access::read_write);
-  EXPECT_EQ(*driver.get_access(range.base + 4 * KiB, driver.home()), vmm::access::none);
-  EXPECT_EQ(*driver.get_access(range.base + 8 * KiB, driver.home()), vmm::access::read_write);
-}
-
 TEST_F(Linux, SetAccessOverAHoleSucceeds) {
   const auto range = reserved(16 * KiB);
   ASSERT_TRUE(driver.map({range.base + 8 * KiB, 4 * KiB, created(4 * KiB), 0}));
@@ -179,14 +150,6 @@ TEST(LinuxTrap, ARefusedSetAccessHasChangedWhatCameBeforeTheBadPlace) {
   EXPECT_EQ(*bench.driver.get_access(range.base, vmm::host()), vmm::access::read_write);
   EXPECT_EQ(*bench.driver.get_access(range.base + 8 * KiB, vmm::host()), vmm::access::none);
   bench.clear();
-}
-
-TEST_F(Linux, TheHintIsExact) {
-  const auto range = reserved(16 * KiB);
-  const vmm::address wish = range.base + 1 * GiB;
-  const auto other = *driver.reserve({16 * KiB, 0, wish});
-  ranges.push_back(other);
-  EXPECT_EQ(other.base, wish);
 }
 
 TEST_F(Linux, FreeingAReservationUnmapsIt) {

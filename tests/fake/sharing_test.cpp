@@ -110,13 +110,6 @@ TEST_F(Sharing, AnUnclosedDescriptorIsALeak) {
   ASSERT_TRUE(exporter.close_descriptor(*sent));
 }
 
-TEST_F(Sharing, MustBeAskedForAtCreation) {
-  const auto handle = exporter.create({4 * MiB, vmm::device(0)});
-  EXPECT_EQ(code(exporter.export_handle(*handle, vmm::share_kind::posix_fd)), invalid_value);
-  EXPECT_EQ(code(exporter.export_handle(*handle, vmm::share_kind::win32)), not_supported);
-  ASSERT_TRUE(exporter.release(*handle));
-}
-
 TEST_F(Sharing, ExportAndImportCostWhatWasMeasured) {
   const auto handle = exporter.create({4 * MiB, vmm::device(0), vmm::share_kind::posix_fd});
   const double before = exporter.busy_us();

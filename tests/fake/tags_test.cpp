@@ -11,24 +11,6 @@ namespace {
 
 using Tags = Fake;
 
-TEST_F(Tags, MoveWithTheMemory) {
-  const auto range = reserved(8 * MiB);
-  const auto first = created(4 * MiB);
-  const auto second = created(4 * MiB);
-  mapped(range.base, first, 4 * MiB);
-  mapped(range.base + 4 * MiB, second, 4 * MiB);
-  ASSERT_TRUE(driver.write_tag({range.base, 4 * MiB}, 1));
-  ASSERT_TRUE(driver.write_tag({range.base + 4 * MiB, 2 * MiB}, 2));
-  ASSERT_TRUE(driver.write_tag({range.base + 6 * MiB, 2 * MiB}, 3));
-  ASSERT_TRUE(driver.unmap(range));
-  mapped(range.base, second, 4 * MiB);
-  mapped(range.base + 4 * MiB, first, 4 * MiB);
-  EXPECT_EQ(*driver.read_tag(range.base), 2u);
-  EXPECT_EQ(*driver.read_tag(range.base + 2 * MiB), 3u);
-  EXPECT_EQ(*driver.read_tag(range.base + 4 * MiB), 1u);
-  EXPECT_EQ(*driver.read_tag(range.end() + ~std::uint64_t{0}), 1u);
-}
-
 TEST_F(Tags, MayBeSmallerThanAGranule) {
   const auto range = reserved(2 * MiB);
   mapped(range.base, created(2 * MiB), 2 * MiB);

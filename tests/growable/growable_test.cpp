@@ -138,23 +138,6 @@ TEST_F(GrowableOnHost, PagesComeAndGoInAnyOrder) {
   EXPECT_EQ(range.statistics().physical_bytes, pages * unit);
 }
 
-TEST_F(GrowableOnHost, AManagerDoesNotTouchSegments) {
-  growable_range range(*managed, {.segment_bytes_max = 4 * unit});
-  ASSERT_TRUE(range.grow(unit));
-  const address base = *range.segment(0);
-  EXPECT_EQ(code_of(managed->free(base)), errc::in_use);
-  EXPECT_EQ(code_of(managed->free_idle(base)), errc::in_use);
-  EXPECT_EQ(code_of(managed->resize({.at = base, .size_bytes = unit})), errc::in_use);
-  EXPECT_EQ(code_of(managed->exports().end(base)), errc::in_use);
-  const auto found = *managed->find(base + 1);
-  EXPECT_EQ(found.sizes.user_bytes, unit);
-  const auto extents = *managed->extents();
-  ASSERT_EQ(extents.size(), 1u);
-  EXPECT_EQ(extents.front().kind, vmm::extent_kind::live);
-  ASSERT_TRUE(range.close());
-  EXPECT_EQ(code_of(managed->free(base)), errc::not_allocated);
-}
-
 TEST_F(GrowableOnHost, MemoryServesBlocksAndRanges) {
   growable_range range(*managed, {.segment_bytes_max = 4 * MiB});
   ASSERT_TRUE(range.grow(4 * MiB));
@@ -373,56 +356,6 @@ TEST_F(GrowableOnFake, HoldsKeepBytesAndTheRange) {
   EXPECT_TRUE(range.unpin(number));
   EXPECT_EQ(code_of(range.unpin(number)), errc::invalid_argument);
   EXPECT_TRUE(range.close());
-}
-
-TEST_F(GrowableOnFake, WrongOptionsAndSizesAreRefused) {
-  const auto refused = [&](const growable_options& options) {
-    growable_range range(*managed, options);
-    return code_of(range.grow(1));
-  };
-  EXPECT_EQ(refused({}), errc::bad_option);
-  EXPECT_EQ(refused({.segment_bytes_max = ~std::uint64_t{0}}), errc::bad_option);
-  EXPECT_EQ(refused({.segment_bytes_max = unit, .segment_count = 0}), errc::bad_option);
-  EXPECT_EQ(refused({.segment_bytes_max = 1ull << 50, .segment_count = 1ull << 20}),
-            errc::bad_option);
-  EXPECT_EQ(refused({.segment_bytes_max = unit, .handle_bytes = unit + 1}), errc::bad_option);
-  EXPECT_EQ(refused({.segment_bytes_max = 1ull << 55}), errc::out_of_addresses);
-  growable_range range(*managed, {.segment_bytes_max = 4 * unit, .segment_count = 2});
-  EXPECT_EQ(code_of(range.segment(0)), errc::invalid_argument) << "not reserved";
-  EXPECT_EQ(code_of(range.grow(4 * unit + 1)), errc::invalid_argument);
-  EXPECT_EQ(code_of(range.grow(~std::uint64_t{0})), errc::invalid_argument);
-  EXPECT_EQ(code_of(range.resize({.size_bytes = 1, .first_segment = 2})), errc::invalid_argument);
-  EXPECT_EQ(code_of(range.resize({.size_bytes = 1, .first_segment = 1, .segment_count = 2})),
-            errc::invalid_argument);
-  EXPECT_EQ(code_of(range.segment(2)), errc::invalid_argument);
-  EXPECT_EQ(code_of(range.grow(unit, static_cast<stream_handle>(0xdead))), errc::invalid_argument);
-  EXPECT_EQ(range.statistics().size_bytes, 0u);
-  driver.clear_misuses();  // of the stream that is not there
-}
-
-// The acceptance of growable memory, on a simulated device of 141 GB.
-TEST_F(GrowableOnFake, HundredGibibytesInSixtyFourSteps) {
-  growable_range range(*managed, {.segment_bytes_max = 120 * GiB, .handle_bytes = 256 * MiB});
-  ASSERT_TRUE(range.grow(1, a));
-  const address base = *range.segment(0);
-  for (std::uint64_t step = 1; step <= 64; ++step) {
-    ASSERT_TRUE(range.grow(step * 1536 * MiB, a));
-    ASSERT_TRUE(driver.finish_all());
-    ASSERT_TRUE(driver.write_tag({base + (step - 1) * 1536 * MiB, 1536 * MiB}, step));
-    ASSERT_EQ(range.statistics().physical_bytes, step * 1536 * MiB);
-  }
-  EXPECT_EQ(*range.segment(0), base);
-  ASSERT_TRUE(range.shrink(8 * GiB, a));
-  EXPECT_LT(range.statistics().physical_bytes - 8 * GiB, 256 * MiB);
-  const std::uint64_t made = driver.calls(call::create);
-  ASSERT_TRUE(range.grow(96 * GiB, a));
-  EXPECT_EQ(driver.calls(call::create), made);
-  ASSERT_TRUE(driver.finish_all());
-  EXPECT_EQ(*driver.read_tag(base), 1u);
-  EXPECT_EQ(*driver.read_tag(base + (8 * GiB - 2 * MiB)), 6u);
-  std::array<std::byte, 8> word{};
-  ASSERT_TRUE(driver.read(word, base + 9 * GiB));
-  EXPECT_EQ(word, (std::array<std::byte, 8>{}));
 }
 
 TEST_F(GrowableOnFake, EveryByteCountedWhenMemoryIsShort) {

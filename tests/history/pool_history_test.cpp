@@ -98,28 +98,6 @@ TEST_F(PoolHistory, BlocksAreThereInOrder) {
   free(second, b);
 }
 
-TEST_F(PoolHistory, AMoveSaysWhereTheMemoryWas) {
-  record(moving());
-  const address first = allocate(4 * MiB, a);
-  const address wall = allocate(2 * MiB, a);
-  const address second = allocate(4 * MiB, a);
-  free(first, a);
-  free(second, a);
-  const address whole = allocate(8 * MiB, a);
-  const vmm::history taken = compare();
-  std::uint64_t moved_bytes = 0;
-  for (const auto& each : taken.events) {
-    if (each.kind != history_kind::mapped || each.detail == 0) continue;
-    moved_bytes += each.size_bytes;
-    EXPECT_GE(each.detail, first.value);
-    EXPECT_LT(each.detail, first.value + 4 * MiB);
-  }
-  EXPECT_EQ(moved_bytes, managed->statistics().moved_bytes);
-  EXPECT_GT(moved_bytes, 0u);
-  free(whole, a);
-  free(wall, a);
-}
-
 TEST_F(PoolHistory, PinsAndCapturesCount) {
   vmm::pool_options options;
   options.capture = vmm::capture_rule::private_memory;
@@ -199,45 +177,6 @@ TEST_F(PoolHistory, AShortageOfAGraphIsOneToo) {
   const auto graph = *driver.end_capture(a);
   fine(managed->captures().release(number, a));
   EXPECT_TRUE(driver.destroy_graph(graph));
-}
-
-// What is recorded from the middle on adds up from there, and nothing is after the end.
-TEST_F(PoolHistory, StartsAndStopsWhileThePoolWorks) {
-  std::mt19937 random(11);
-  std::vector<address> live;
-  const auto work = [&](int steps) {
-    for (; steps != 0; --steps) {
-      if (live.empty() || random() % 2 == 0) {
-        live.push_back(allocate(1 + random() % (5 * MiB), a));
-      } else {
-        const std::size_t which = random() % live.size();
-        free(live[which], a);
-        live.erase(live.begin() + static_cast<std::ptrdiff_t>(which));
-      }
-    }
-  };
-  for (int turn = 0; turn < 4; ++turn) {
-    work(60);
-    EXPECT_EQ(managed->history().take().error().code, vmm::errc::invalid_argument);
-    EXPECT_EQ(managed->history().stop().error().code, vmm::errc::invalid_argument);
-    ASSERT_TRUE(managed->history().start({}));
-    EXPECT_EQ(managed->history().start({}).error().code, vmm::errc::in_use);
-    work(60);
-    managed->history().record(
-        {history_kind::suspended, {live.empty() ? address{} : live.front(), 512}});
-    auto taken = *managed->history().stop();
-    EXPECT_EQ(taken.lost_count, 0u);
-    std::size_t count = 0;
-    std::size_t suspended = 0;
-    for (const vmm::history_event& each : taken.events) {
-      count += each.kind == history_kind::allocated || each.kind == history_kind::freed ? 1 : 0;
-      suspended += each.kind == history_kind::suspended ? 1 : 0;
-    }
-    EXPECT_EQ(count, 60u);
-    EXPECT_EQ(suspended, 1u);
-    EXPECT_EQ(fact(taken, "live_count"), live.size());
-  }
-  for (const address each : live) free(each, a);
 }
 
 TEST_F(PoolHistory, ThreadsAllocateWhileItStartsAndStops) {

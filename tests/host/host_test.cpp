@@ -142,34 +142,6 @@ TEST_F(Host, RefusesMapsThatLinuxWouldTake) {
   clear(range, {});
 }
 
-TEST_F(Host, UnmapCutsAndSpans) {
-  const auto range = reserve(6 * unit);
-  const auto first = create(3 * unit);
-  const auto second = create(3 * unit);
-  map_usable(range.base, first, 3 * unit);
-  map_usable(range.base + 3 * unit, second, 3 * unit);
-  for (std::uint64_t i = 0; i < 6; ++i)
-    pointer(range.base + i * unit)[0] = static_cast<std::uint8_t>(10 + i);
-  ASSERT_TRUE(driver().release(first));
-  ASSERT_TRUE(driver().release(second));
-  ASSERT_TRUE(driver().unmap({range.base + 2 * unit, 2 * unit}));
-  EXPECT_EQ(driver().resource_counts().mapped_bytes, 4 * unit);
-  EXPECT_EQ(driver().resource_counts().memories, 2u);
-  for (const std::uint64_t i : {0u, 1u, 4u, 5u})
-    EXPECT_EQ(pointer(range.base + i * unit)[0], 10 + i);
-  const auto before = driver().resource_counts();
-  EXPECT_EQ(code_of(driver().unmap({range.base + unit, 2 * unit})), errc::invalid_argument)
-      << "a hole behind a mapping";
-  EXPECT_TRUE(driver().unmap({range.base + 2 * unit, 2 * unit})) << "nothing but a hole";
-  EXPECT_EQ(code_of(driver().unmap({range.base + 1, unit})), errc::invalid_argument);
-  EXPECT_EQ(code_of(driver().unmap({range.base + 5 * unit, 2 * unit})), errc::invalid_argument);
-  EXPECT_TRUE(before == driver().resource_counts());
-  ASSERT_TRUE(driver().unmap({range.base, 2 * unit}));
-  EXPECT_EQ(driver().resource_counts().memories, 1u)
-      << "the first memory went with its last mapping";
-  clear(range, {{range.base + 4 * unit, 2 * unit}});
-}
-
 TEST_F(Host, RightsAreTheHosts) {
   const auto range = reserve(unit);
   const auto memory = create(unit);

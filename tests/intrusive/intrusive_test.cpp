@@ -17,66 +17,6 @@ using node = std::remove_pointer_t<decltype(std::declval<ordered_index&>().first
 
 // ---- the index
 
-TEST(OrderedIndex, IsEmptyAtFirst) {
-  const ordered_index index;
-  EXPECT_TRUE(index.empty());
-  EXPECT_EQ(index.size(), 0u);
-  EXPECT_EQ(index.first(), nullptr);
-  EXPECT_EQ(index.last(), nullptr);
-  EXPECT_EQ(index.at_least(0), nullptr);
-  EXPECT_EQ(index.at_most(~0ull), nullptr);
-  EXPECT_TRUE(index.validate());
-}
-
-TEST(OrderedIndex, KeepsKeysInOrder) {
-  ordered_index index;
-  std::vector<node> nodes(5);
-  const std::uint64_t keys[] = {30, 10, 50, 20, 40};
-  for (std::size_t i = 0; i < 5; ++i) index.insert(nodes[i], keys[i]);
-  std::vector<std::uint64_t> forward;
-  for (const node* at = index.first(); at != nullptr; at = index.next(*at))
-    forward.push_back(at->key);
-  EXPECT_EQ(forward, (std::vector<std::uint64_t>{10, 20, 30, 40, 50}));
-  std::vector<std::uint64_t> backward;
-  for (const node* at = index.last(); at != nullptr; at = index.previous(*at))
-    backward.push_back(at->key);
-  EXPECT_EQ(backward, (std::vector<std::uint64_t>{50, 40, 30, 20, 10}));
-  EXPECT_TRUE(index.validate());
-}
-
-TEST(OrderedIndex, FindsBounds) {
-  ordered_index index;
-  std::vector<node> nodes(3);
-  for (std::size_t i = 0; i < 3; ++i) index.insert(nodes[i], 10 * (i + 1));
-  EXPECT_EQ(index.at_least(0), &nodes[0]);
-  EXPECT_EQ(index.at_least(10), &nodes[0]);
-  EXPECT_EQ(index.at_least(11), &nodes[1]);
-  EXPECT_EQ(index.at_least(30), &nodes[2]);
-  EXPECT_EQ(index.at_least(31), nullptr);
-  EXPECT_EQ(index.at_most(9), nullptr);
-  EXPECT_EQ(index.at_most(10), &nodes[0]);
-  EXPECT_EQ(index.at_most(29), &nodes[1]);
-  EXPECT_EQ(index.at_most(~0ull), &nodes[2]);
-}
-
-TEST(OrderedIndex, TheLatestOfEqualKeysComesFirst) {
-  ordered_index index;
-  std::vector<node> nodes(4);
-  index.insert(nodes[0], 7);
-  index.insert(nodes[1], 7);
-  index.insert(nodes[2], 7);
-  index.insert(nodes[3], 9);
-  EXPECT_EQ(index.at_least(7), &nodes[2]);
-  EXPECT_EQ(index.at_most(7), &nodes[2]);
-  EXPECT_EQ(index.at_most(8), &nodes[2]);
-  EXPECT_EQ(index.first(), &nodes[2]);
-  EXPECT_EQ(index.next(nodes[2]), &nodes[1]);
-  EXPECT_EQ(index.next(nodes[1]), &nodes[0]);
-  EXPECT_EQ(index.previous(nodes[3]), &nodes[0]);
-  index.erase(nodes[2]);
-  EXPECT_EQ(index.at_most(8), &nodes[1]);
-}
-
 TEST(OrderedIndex, ANodeCanComeBack) {
   ordered_index index;
   node only{};

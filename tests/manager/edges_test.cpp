@@ -69,15 +69,6 @@ class ManagerEdges : public testing::Test {
 
 // ---- memory that an earlier user's work still touches
 
-TEST_F(ManagerEdges, AStreamThatGetsUsedMemoryWaits) {
-  leave_in_use(64 * MiB);
-  const address at = allocate(64 * MiB, streams[1]);
-  EXPECT_EQ(driver.calls(call::create), 1u);
-  use(at, 64 * MiB, streams[1]);
-  EXPECT_FALSE(driver.finish_next(streams[1]).value()) << "before the work on the first stream";
-  free(at);
-}
-
 // The block itself was never used, so freeing it idle is right; its memory is in use all the same.
 TEST_F(ManagerEdges, ARangeFreedIdleIsReusedBehindTheEarlierUser) {
   open(vmm::manager_policy::keep_mapped());
@@ -265,17 +256,6 @@ TEST_F(ManagerEdges, APieceThatARangeHasGrownByKeepsItsOwnUser) {
 }
 
 // ---- alignment
-
-TEST_F(ManagerEdges, KeepsTheAlignmentOfABlockThatMoves) {
-  const auto at = *managed->allocate({4 * MiB, 0, 64 * MiB});
-  EXPECT_EQ(at.value % (64 * MiB), 0u);
-  const address wall = allocate(2 * MiB);
-  const auto moved = *managed->resize({at, 32 * MiB});
-  EXPECT_NE(moved, at);
-  EXPECT_EQ(moved.value % (64 * MiB), 0u);
-  free(wall);
-  free(moved);
-}
 
 TEST_F(ManagerEdges, AnAlignmentThatNoSpaceHasIsToldFromOneThatIsNone) {
   for (const std::uint64_t bad : {std::uint64_t{3}, (std::uint64_t{1} << 57) + 1}) {

@@ -411,27 +411,4 @@ TEST_F(EndedAtRandom, EachCall) {
   }
 }
 
-TEST_F(EndedManager, TheStreamOfEachThreadIsRefused) {
-  open({});
-  constexpr stream_handle per_thread{2};
-  constexpr errc wrong = errc::invalid_argument;
-  const address at = allocate(8 * MiB, lasting);
-  EXPECT_EQ(managed->allocate({MiB, 0, 0, per_thread}).error().code, wrong);
-  EXPECT_EQ(managed->free(at, per_thread).error().code, wrong);
-  EXPECT_EQ(managed->record(per_thread).error().code, wrong);
-  const std::uint64_t copies = driver.calls(vmm::call::copy);
-  for (const vmm::copy_mode mode : {vmm::copy_mode::copy, vmm::copy_mode::alias})
-    EXPECT_EQ(managed->copy({at, at + 4 * MiB, MiB, per_thread}, mode).error().code, wrong);
-  EXPECT_EQ(driver.calls(vmm::call::copy), copies);
-  vmm::growable_range range(*managed, {.segment_bytes_max = 64 * MiB});
-  ASSERT_TRUE(range.grow(8 * MiB, lasting));
-  EXPECT_EQ(range.grow(16 * MiB, per_thread).error().code, wrong);
-  EXPECT_EQ(range.shrink(MiB, per_thread).error().code, wrong);
-  EXPECT_EQ(range.synchronize(per_thread).error().code, wrong);
-  EXPECT_EQ(range.close(per_thread).error().code, wrong);
-  EXPECT_EQ(range.size_bytes(0).value_or(0), 8 * MiB);
-  ASSERT_TRUE(range.close(lasting));
-  ASSERT_TRUE(managed->free(at));
-}
-
 }  // namespace

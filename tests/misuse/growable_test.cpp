@@ -39,7 +39,8 @@ TEST_F(GrowableMisuse, BeyondTheMost) {
 
 TEST_F(GrowableMisuse, OptionsThatCannotBe) {
   for (const vmm::growable_options& options :
-       {vmm::growable_options{},
+       {vmm::growable_options{}, vmm::growable_options{.segment_bytes_max = ~std::uint64_t{0}},
+        vmm::growable_options{.segment_bytes_max = 1ull << 50, .segment_count = 1ull << 20},
         vmm::growable_options{.segment_bytes_max = MiB, .segment_count = 0},
         vmm::growable_options{.segment_bytes_max = MiB, .handle_bytes = MiB + 1}}) {
     growable_range wrong(*manager, options);
@@ -66,30 +67,14 @@ TEST_F(GrowableMisuse, SegmentsThatAreNotThere) {
   expect_unchanged();
 }
 
-TEST_F(GrowableMisuse, ShrunkBelowAPin) {
-  const auto pin = range->pin({.size_bytes = 8 * MiB, .first_segment = 1});
-  ASSERT_TRUE(pin);
-  EXPECT_EQ(code_of(range->shrink(4 * MiB, a)), errc::in_use);
-  EXPECT_EQ(code_of(range->release(a)), errc::in_use);
-  EXPECT_EQ(code_of(range->close(a)), errc::in_use);
-  EXPECT_EQ(code_of(range->pin({.size_bytes = 8 * MiB + 1})), errc::invalid_argument);
-  expect_unchanged();
-}
-
-TEST_F(GrowableMisuse, PinEndedTwice) {
-  auto pin = *range->pin({});
-  const std::uint64_t number = pin.release();
-  EXPECT_TRUE(range->unpin(number));
-  EXPECT_EQ(code_of(range->unpin(number)), errc::invalid_argument);
-  expect_unchanged();
-}
-
 TEST_F(GrowableMisuse, SegmentGivenToItsManager) {
   const vmm::address at = *range->segment(1);
   EXPECT_EQ(code_of(manager->free(at)), errc::in_use);
+  EXPECT_EQ(code_of(manager->free_idle(at)), errc::in_use);
   EXPECT_EQ(code_of(manager->resize({.at = at, .size_bytes = MiB})), errc::in_use);
   EXPECT_EQ(code_of(manager->free(at + MiB)), errc::invalid_argument);
   EXPECT_EQ(code_of(manager->exports().begin(at, vmm::export_rule::pinned)), errc::in_use);
+  EXPECT_EQ(code_of(manager->exports().end(at)), errc::in_use);
   expect_unchanged();
 }
 

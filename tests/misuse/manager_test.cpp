@@ -110,9 +110,12 @@ TEST_F(ManagerMisuse, StreamOfEachThread) {
   for (const std::uint64_t number : no_streams) {
     const auto wrong = static_cast<stream_handle>(number);
     EXPECT_EQ(code_of(made.allocate({.size_bytes = MiB, .stream = wrong})), errc::invalid_argument);
-    EXPECT_EQ(code_of(made.copy({at, at, MiB, wrong})), errc::invalid_argument);
+    for (const vmm::copy_mode mode : {vmm::copy_mode::copy, vmm::copy_mode::alias})
+      EXPECT_EQ(code_of(made.copy({at, at, MiB, wrong}, mode)), errc::invalid_argument);
+    EXPECT_EQ(code_of(made.record(wrong)), errc::invalid_argument);
     EXPECT_EQ(code_of(made.free(at, wrong)), errc::invalid_argument);
     EXPECT_EQ(code_of(range.grow(MiB, wrong)), errc::invalid_argument);
+    EXPECT_EQ(code_of(range.shrink(0, wrong)), errc::invalid_argument);
     EXPECT_EQ(code_of(range.synchronize(wrong)), errc::invalid_argument);
     EXPECT_EQ(code_of(range.close(wrong)), errc::invalid_argument);
   }

@@ -3,9 +3,6 @@
 //
 // Goal: every wrong use of lent or borrowed memory has the result in docs/misuse.md.
 // Method: one test a row, with both ends of a connection in this process, on the host driver.
-#include <fcntl.h>
-#include <sys/socket.h>
-
 #include <cerrno>
 
 #include "../share/both_sides.hpp"
@@ -37,31 +34,6 @@ class ShareMisuse : public testing::Test {
   vmm::host_driver driver;
   share_test::channels ends;
 };
-
-TEST_F(ShareMisuse, ExportedBlockFreedOrMoved) {
-  vmm::manager owner(driver, shareable());
-  const address at = *owner.allocate(2 * MiB);
-  auto block = *exported_block::from(owner, at);
-  EXPECT_EQ(owner.free(at).error().code, errc::in_use);
-  EXPECT_EQ(owner.resize({at, 4 * MiB}).error().code, errc::in_use);
-  EXPECT_EQ(block.moved_to(at).error().code, errc::invalid_argument) << "it is not followed";
-  ASSERT_TRUE(block.release());
-  ASSERT_TRUE(owner.free(at));
-}
-
-TEST_F(ShareMisuse, BlockThatWasNotMadeToBeShared) {
-  vmm::manager owner(driver);
-  const address at = *owner.allocate(2 * MiB);
-  EXPECT_EQ(exported_block::from(owner, at).error().code, errc::not_supported);
-  vmm::manager shared(driver, shareable());
-  EXPECT_EQ(exported_block::from(shared, address{0x1000}).error().code, errc::unknown_address);
-  EXPECT_EQ(exported_block::make(driver, {}).error().code, errc::invalid_argument);
-  EXPECT_EQ(exported_block::make(driver, {.size_bytes = 2 * MiB, .kind = vmm::share_kind::win32})
-                .error()
-                .code,
-            errc::not_supported);
-  ASSERT_TRUE(owner.free(at));
-}
 
 TEST_F(ShareMisuse, ReleasedWhileLent) {
   auto block = make_block();
@@ -96,30 +68,6 @@ TEST_F(ShareMisuse, ChannelThatIsClosedOrSilent) {
   EXPECT_EQ(ends.client.send(block).error().code, errc::unavailable);
   EXPECT_EQ(ends.server.send(block).error().code, errc::unavailable);
   ASSERT_TRUE(block.release()) << "it was not lent";
-}
-
-TEST_F(ShareMisuse, SocketOrSecretThatIsWrong) {
-  std::array<int, 2> pipe_ends{-1, -1};
-  ASSERT_EQ(::pipe2(pipe_ends.data(), O_CLOEXEC), 0);
-  EXPECT_EQ(share_channel::adopt(pipe_ends[0], share_role::accepting, share_test::options_of(1))
-                .error()
-                .code,
-            errc::invalid_argument);
-  for (const int each : pipe_ends) EXPECT_EQ(::close(each), 0) << "the caller's still";
-  const std::array<int, 2> sockets = share_test::socket_pair();
-  errc accepting = errc::none;
-  std::thread other([&] {
-    const auto made =
-        share_channel::adopt(sockets[1], share_role::accepting, share_test::options_of(2));
-    if (!made) accepting = made.error().code;
-  });
-  const auto made =
-      share_channel::adopt(sockets[0], share_role::connecting, share_test::options_of(1));
-  other.join();
-  ASSERT_FALSE(made);
-  EXPECT_EQ(accepting, errc::not_permitted) << "it sees the proof first";
-  EXPECT_EQ(made.error().code, errc::unavailable) << "and ends the connection";
-  for (const int each : sockets) EXPECT_EQ(::close(each), 0);
 }
 
 TEST_F(ShareMisuse, BorrowedBlockUsedAfterItWasGivenBack) {

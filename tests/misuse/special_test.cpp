@@ -99,20 +99,6 @@ TEST_F(PeerMisuse, RightsOfAPartOfABlock) {
   EXPECT_EQ(refusal(at, 4 * MiB, read).code, errc::not_allocated);
 }
 
-TEST_F(PeerMisuse, RightsOfABlockOfAPool) {
-  vmm::stream_pool pool(driver);
-  const access_grant read{device(1), access::read};
-  const address at = *pool.allocate(4 * MiB + 512, {});
-  const vmm::status asked = pool.set_access(at, {&read, 1});
-  EXPECT_EQ(asked.error().code, errc::not_supported);
-  EXPECT_TRUE(contains(vmm::describe(asked.error()), "allocate_dedicated()"));
-  EXPECT_EQ(pool.set_access(at, {}).error().code, errc::invalid_argument);
-  EXPECT_EQ(pool.set_access(at + 512, {&read, 1}).error().code, errc::invalid_argument);
-  EXPECT_EQ(right_of(1, at), access::none);
-  ASSERT_TRUE(pool.free(at, {}));
-  EXPECT_EQ(pool.set_access(at, {&read, 1}).error().code, errc::not_allocated);
-}
-
 TEST_F(PeerMisuse, KernelAndCopyWithoutARight) {
   vmm::manager managed(driver);
   const address at = *managed.allocate(4 * MiB);
@@ -231,23 +217,6 @@ TEST_F(SpecialMisuse, AliasesThatCannotBe) {
   vmm::aliased_memory one = *vmm::aliased_memory::make(without, {.size_bytes = 2 * MiB});
   EXPECT_EQ(one.add_mapping().error().code, errc::not_supported);
   ASSERT_TRUE(one.release());
-}
-
-TEST_F(SpecialMisuse, MulticastOutOfTurn) {
-  const vmm::multicast_request two{.size_bytes = 2 * MiB, .device_count = 2};
-  vmm::multicast_team team = *vmm::multicast_team::create(driver, two);
-  const access_grant both{device(0), access::read_write};
-  EXPECT_EQ(team.map({&both, 1}).error().code, errc::in_use) << "before its devices";
-  ASSERT_TRUE(team.add(device(0)));
-  EXPECT_EQ(team.add(device(0)).error().code, errc::invalid_argument) << "twice";
-  EXPECT_EQ(team.bind(vmm::multicast_part{.device = device(0), .size_bytes = 2 * MiB}).error().code,
-            errc::in_use)
-      << "before all devices";
-  ASSERT_TRUE(team.add(device(1)));
-  EXPECT_EQ(team.add(device(2)).error().code, errc::in_use) << "one too many";
-  EXPECT_EQ(team.unbind(device(0), 0).error().code, errc::invalid_argument);
-  EXPECT_EQ(team.unmap().error().code, errc::in_use);
-  ASSERT_TRUE(team.release());
 }
 
 }  // namespace misuse

@@ -39,16 +39,6 @@ class Rights : public testing::Test {
       EXPECT_EQ(*driver.get_access(at + i, grantee), first) << "granule " << i / granule;
     return first;
   }
-  // Whether a kernel of that device may write there. A refused one is a misuse, which is forgotten.
-  bool may_write(vmm::location grantee, address at, std::uint64_t size_bytes) {
-    const vmm::address_range range{at, size_bytes};
-    const std::uint64_t before = driver.misuse_count(misuse_kind::no_access);
-    EXPECT_TRUE(driver.launch({}, {.where = grantee, .writes = {&range, 1}, .tag = 7}));
-    EXPECT_TRUE(driver.finish_all());
-    const bool allowed = driver.misuse_count(misuse_kind::no_access) == before;
-    driver.clear_misuses();
-    return allowed;
-  }
 
   vmm::fake_driver driver{three_devices()};
 };
@@ -78,99 +68,6 @@ TEST(GrantList, NamesEachLocationOnce) {
 
 // ---- managers ----------------------------------------------------------------------
 
-TEST_F(Rights, OfAManagersPeersHoldThroughGrowthMovesAndReuse) {
-  vmm::manager managed(driver, {{.peers = peers({{device(1), access::read}})}});
-  const address at = *managed.allocate(8 * MiB);
-  EXPECT_EQ(of(at, 8 * MiB, device(0)), access::read_write);
-  EXPECT_EQ(of(at, 8 * MiB, device(1)), access::read);
-  EXPECT_EQ(of(at, 8 * MiB, device(2)), access::none);
-  const address fence = *managed.allocate(2 * MiB);
-  const address moved = *managed.resize({at, 64 * MiB});
-  EXPECT_NE(moved, at) << "the fence stands in the way";
-  EXPECT_EQ(of(moved, 64 * MiB, device(1)), access::read);
-  EXPECT_FALSE(may_write(device(1), moved, 64 * MiB));
-  EXPECT_TRUE(may_write(device(0), moved, 64 * MiB));
-  const address grown = *managed.resize({moved, 96 * MiB, 0, false});
-  EXPECT_EQ(of(grown, 96 * MiB, device(1)), access::read);
-  ASSERT_TRUE(managed.free(grown));
-  const address again = *managed.allocate(64 * MiB);
-  EXPECT_EQ(of(again, 64 * MiB, device(1)), access::read);
-  ASSERT_TRUE(managed.free(again));
-  ASSERT_TRUE(managed.free(fence));
-}
-
-TEST_F(Rights, OfOneBlockOverruleThoseOfAllAndGoWithIt) {
-  vmm::manager managed(driver, {{}, vmm::manager_policy::keep_mapped()});
-  const address at = *managed.allocate({.size_bytes = 8 * MiB, .growth_bytes = 8 * MiB});
-  const address other = *managed.allocate(8 * MiB);
-  const vmm::access_grant two[] = {{device(1), access::read_write}, {device(2), access::read}};
-  ASSERT_TRUE(managed.set_access(at, two)) << "several devices in one call";
-  EXPECT_EQ(of(at, 8 * MiB, device(1)), access::read_write);
-  EXPECT_EQ(of(at, 8 * MiB, device(2)), access::read);
-  EXPECT_EQ(of(other, 8 * MiB, device(1)), access::none);
-  EXPECT_TRUE(may_write(device(1), at, 8 * MiB));
-  EXPECT_FALSE(may_write(device(2), at, 8 * MiB));
-  EXPECT_EQ(*managed.resize({at, 16 * MiB, 0, false}), at);
-  EXPECT_EQ(of(at, 16 * MiB, device(1)), access::read_write) << "also what was added";
-  const address moved = *managed.resize({at, 256 * MiB});
-  EXPECT_EQ(of(moved, 256 * MiB, device(1)), access::read_write);
-  EXPECT_EQ(of(moved, 256 * MiB, device(2)), access::read);
-  const vmm::access_grant none{device(1), access::none};
-  ASSERT_TRUE(managed.set_access(moved, {&none, 1}));
-  EXPECT_EQ(of(moved, 256 * MiB, device(1)), access::none);
-  EXPECT_EQ(of(moved, 256 * MiB, device(2)), access::read) << "what is not named stays";
-  ASSERT_TRUE(managed.free(moved));
-  const address next = *managed.allocate(256 * MiB);
-  EXPECT_EQ(of(next, 256 * MiB, device(2)), access::none) << "the next block has none of it";
-  ASSERT_TRUE(managed.free(next));
-  ASSERT_TRUE(managed.free(other));
-}
-
-TEST_F(Rights, OfAPartOverruleThoseOfItsBlockAndGoWithIt) {
-  vmm::manager managed(driver, {{}, vmm::manager_policy::keep_mapped()});
-  const address at = *managed.allocate({.size_bytes = 8 * MiB, .growth_bytes = 24 * MiB});
-  const vmm::access_grant reads{device(1), access::read};
-  const vmm::access_grant writes{device(2), access::read_write};
-  const vmm::access_grant none{device(1), access::none};
-  ASSERT_TRUE(managed.set_access(at, {&reads, 1}));
-  EXPECT_EQ(*managed.resize({at, 12 * MiB, 0, false}), at);
-  EXPECT_EQ(*managed.resize({at, 24 * MiB - 5, 0, false}), at) << "three mappings";
-  const address fence = *managed.allocate(2 * MiB);
-  const vmm::address_range part{at + 8 * MiB, 4 * MiB};
-  const vmm::access_grant both[] = {none, writes};
-  ASSERT_TRUE(managed.set_access(part, both)) << "several devices in one call";
-  EXPECT_EQ(of(at, 8 * MiB, device(1)), access::read);
-  EXPECT_EQ(of(part.base, 4 * MiB, device(1)), access::none);
-  EXPECT_EQ(of(part.end(), 12 * MiB, device(1)), access::read);
-  EXPECT_TRUE(may_write(device(2), part.base, 4 * MiB));
-  EXPECT_FALSE(may_write(device(2), at, 8 * MiB));
-  EXPECT_FALSE(may_write(device(2), part.end(), 12 * MiB));
-  EXPECT_TRUE(may_write(device(0), at, 24 * MiB)) << "the home's are as before";
-
-  const address moved = *managed.resize({at, 256 * MiB});
-  EXPECT_NE(moved, at) << "the fence stands in the way";
-  EXPECT_EQ(of(moved + 8 * MiB, 4 * MiB, device(2)), access::read_write) << "they move";
-  EXPECT_EQ(of(moved + 12 * MiB, 244 * MiB, device(2)), access::none) << "what was added is not";
-  const vmm::access_grant later{device(2), access::read};
-  ASSERT_TRUE(managed.set_peers({&later, 1}));
-  EXPECT_EQ(of(moved, 8 * MiB, device(2)), access::read);
-  EXPECT_EQ(of(moved + 8 * MiB, 4 * MiB, device(2)), access::read_write);
-  ASSERT_TRUE(managed.set_access(moved, {&writes, 1})) << "of the part, too";
-  ASSERT_TRUE(managed.set_access(moved, {&reads, 1}));
-  EXPECT_EQ(of(moved, 256 * MiB, device(1)), access::read);
-  EXPECT_EQ(of(moved, 256 * MiB, device(2)), access::read_write);
-
-  ASSERT_TRUE(managed.set_access({moved + 8 * MiB, 4 * MiB}, {&none, 1}));
-  const address shrunk = *managed.resize({moved, 4 * MiB});
-  EXPECT_EQ(*managed.resize({shrunk, 12 * MiB, 0, false}), shrunk);
-  EXPECT_EQ(of(shrunk, 12 * MiB, device(1)), access::read) << "a part that went has none any more";
-  ASSERT_TRUE(managed.free(shrunk));
-  const address next = *managed.allocate(12 * MiB);
-  EXPECT_EQ(of(next, 12 * MiB, device(1)), access::none) << "the next block has none of it";
-  ASSERT_TRUE(managed.free(next));
-  ASSERT_TRUE(managed.free(fence));
-}
-
 TEST_F(Rights, OfAPartStayWhereACopyCouldRemap) {
   vmm::manager managed(driver);
   const address source = *managed.allocate(8 * MiB);
@@ -197,80 +94,13 @@ TEST_F(Rights, OfAPartLetAFreeFill) {
   ASSERT_TRUE(managed.free(at));
 }
 
-TEST_F(Rights, OfPeersAddedLaterReachWhatIsThereAndWhatComes) {
-  vmm::manager managed(driver, {{}, vmm::manager_policy::keep_mapped()});
-  const address at = *managed.allocate(8 * MiB);
-  const address cached = *managed.allocate(4 * MiB);
-  ASSERT_TRUE(managed.free(cached));
-  const vmm::access_grant two[] = {{device(1), access::read}, {device(2), access::read_write}};
-  ASSERT_TRUE(managed.set_peers(two));
-  EXPECT_EQ(of(at, 8 * MiB, device(1)), access::read);
-  EXPECT_EQ(of(at, 8 * MiB, device(2)), access::read_write);
-  const address reused = *managed.allocate(4 * MiB);
-  EXPECT_EQ(reused, cached) << "mapped before the peers came";
-  EXPECT_EQ(of(reused, 4 * MiB, device(1)), access::read);
-  const vmm::access_grant gone{device(2), access::none};
-  ASSERT_TRUE(managed.set_peers({&gone, 1}));
-  EXPECT_EQ(of(at, 8 * MiB, device(2)), access::none);
-  EXPECT_EQ(of(at, 8 * MiB, device(1)), access::read);
-  const address fresh = *managed.allocate(16 * MiB);
-  EXPECT_EQ(of(fresh, 16 * MiB, device(1)), access::read);
-  EXPECT_EQ(of(fresh, 16 * MiB, device(2)), access::none);
-  for (const address each : {at, reused, fresh}) ASSERT_TRUE(managed.free(each));
-}
-
-TEST_F(Rights, AreKeptByACopyThatRemaps) {
-  vmm::manager managed(driver);
-  const address source = *managed.allocate(8 * MiB);
-  const address target = *managed.allocate(8 * MiB);
-  const vmm::access_grant one{device(1), access::read};
-  ASSERT_TRUE(managed.set_access(target, {&one, 1}));
-  ASSERT_TRUE(managed.copy({target, source, 8 * MiB, {}}, vmm::copy_mode::move));
-  EXPECT_EQ(managed.statistics().remapped_copy_count, 1u);
-  EXPECT_EQ(of(target, 8 * MiB, device(1)), access::read) << "rights are the address's";
-  ASSERT_TRUE(managed.free(source));
-  ASSERT_TRUE(managed.free(target));
-}
-
-TEST_F(Rights, ThatCannotBeAreRefusedAndNothingChanges) {
-  vmm::manager managed(driver);
-  const address at = *managed.allocate(8 * MiB);
-  EXPECT_EQ(managed.set_access(at, {}).error().code, errc::invalid_argument);
-  const vmm::access_grant nobody{device(9), access::read};
-  EXPECT_EQ(managed.set_access(at, {&nobody, 1}).error().code, errc::invalid_argument);
-  EXPECT_EQ(managed.set_peers({&nobody, 1}).error().code, errc::invalid_argument);
-  const vmm::access_grant home{device(0), access::read};
-  EXPECT_EQ(managed.set_peers({&home, 1}).error().code, errc::invalid_argument);
-  EXPECT_EQ(managed.set_access(at + granule, {&home, 1}).error().code, errc::invalid_argument);
-  EXPECT_EQ(of(at, 8 * MiB, device(0)), access::read_write);
-  const address more = *managed.allocate(8 * MiB);
-  EXPECT_EQ(of(more, 8 * MiB, device(0)), access::read_write) << "a refused peer is forgotten";
-  ASSERT_TRUE(managed.free(more));
-  ASSERT_TRUE(managed.free(at));
-}
-
-TEST(Reach, PeersThatDoNotReachTheMemoryAreRefused) {
-  vmm::fake::profile far = three_devices();
-  far.reaches[2] = 0b100;
-  vmm::fake_driver driver(far);
-  EXPECT_EQ(driver.query_peer({device(1), device(0)})->link, vmm::link_kind::peer);
-  EXPECT_FALSE(driver.query_peer({device(2), device(0)})->is_reachable());
-  vmm::manager early(driver, {{.peers = peers({{device(2), access::read}})}});
-  EXPECT_EQ(early.set_up().error().code, errc::not_supported);
-  vmm::manager managed(driver);
-  const address at = *managed.allocate(4 * MiB);
-  const vmm::access_grant grants[] = {{device(1), access::read}, {device(2), access::read}};
-  EXPECT_EQ(managed.set_access(at, grants).error().code, errc::not_supported);
-  EXPECT_EQ(managed.set_peers(grants).error().code, errc::not_supported);
-  EXPECT_EQ(*driver.get_access(at, device(1)), access::none) << "all or none";
-  ASSERT_TRUE(managed.free(at));
-}
-
 // Before there is memory the driver's set_access cannot refuse: the growth that follows would.
 TEST(Reach, PeersThatDoNotReachTheMemoryToBeAreRefused) {
   vmm::fake::profile far = three_devices();
   far.reaches[2] = 0b100;
   vmm::fake_driver driver(far);
+  vmm::manager early(driver, {{.peers = peers({{device(2), access::read}})}});
+  EXPECT_EQ(early.set_up().error().code, errc::not_supported);
   vmm::manager managed(driver);
   vmm::stream_pool pool(driver);
   const vmm::access_grant grants[] = {{device(1), access::read}, {device(2), access::read}};
@@ -360,34 +190,6 @@ TEST(Reach, ADriverThatKnowsNoPeersGivesThemNoRightsToMemoryToBe) {
 
 // ---- pools -------------------------------------------------------------------------
 
-TEST_F(Rights, OfAPoolsPeersHoldWhereItsMemoryMoves) {
-  vmm::stream_pool pool(driver, {{.peers = peers({{device(1), access::read}})}});
-  const vmm::stream_handle stream = *driver.create_stream();
-  const address small = *pool.allocate(600, stream);
-  EXPECT_EQ(*driver.get_access(small, device(1)), access::read);
-  EXPECT_EQ(*driver.get_access(small, device(2)), access::none);
-  const address a = *pool.allocate(200 * MiB, stream);
-  const address keep = *pool.allocate(200 * MiB, stream);
-  const address b = *pool.allocate(200 * MiB, stream);
-  ASSERT_TRUE(pool.free(a, stream));
-  ASSERT_TRUE(pool.free(b, stream));
-  const address moved = *pool.allocate(400 * MiB, stream);
-  EXPECT_GT(pool.statistics().moved_count, 0u) << "collected from two places";
-  EXPECT_EQ(of(moved, 400 * MiB, device(1)), access::read);
-  const vmm::access_grant later{device(2), access::read_write};
-  ASSERT_TRUE(pool.set_peers({&later, 1}));
-  EXPECT_EQ(of(moved, 400 * MiB, device(2)), access::read_write);
-  EXPECT_EQ(*driver.get_access(small, device(2)), access::read_write);
-  const address more = *pool.allocate(300 * MiB, stream);
-  EXPECT_EQ(of(more, 300 * MiB, device(2)), access::read_write);
-  EXPECT_EQ(of(more, 300 * MiB, device(1)), access::read);
-  EXPECT_TRUE(may_write(device(2), more, 300 * MiB));
-  EXPECT_FALSE(may_write(device(1), more, 300 * MiB));
-  for (const address each : {small, keep, moved, more}) ASSERT_TRUE(pool.free(each, stream));
-  ASSERT_TRUE(pool.forget(stream));
-  ASSERT_TRUE(driver.destroy_stream(stream));
-}
-
 TEST_F(Rights, OfAPoolAreAsBeforeWhenTheDriverRefusesOne) {
   vmm::stream_pool pool(driver);
   const address a = *pool.allocate(64 * MiB, {});
@@ -402,16 +204,6 @@ TEST_F(Rights, OfAPoolAreAsBeforeWhenTheDriverRefusesOne) {
   EXPECT_EQ(of(b, 64 * MiB, device(1)), access::read);
   ASSERT_TRUE(pool.free(a, {}));
   ASSERT_TRUE(pool.free(b, {}));
-}
-
-TEST(RightsElsewhere, ADriverWithoutRightsForEachLocationRefusesPeers) {
-  vmm::fake_driver driver(vmm::fake::profile::level_zero());
-  vmm::manager managed(driver);
-  const address at = *managed.allocate(4 * MiB);
-  const vmm::access_grant other{device(1), access::read};
-  EXPECT_FALSE(managed.set_peers({&other, 1}));
-  EXPECT_EQ(*driver.get_access(at, device(0)), access::read_write);
-  ASSERT_TRUE(managed.free(at));
 }
 
 // ---- placement and spilling ----------------------------------------------------------

@@ -46,6 +46,8 @@ TEST_F(PoolRights, AreOfABlockOfWholeMappingsOnly) {
   const address whole = *pool->allocate_dedicated(5 * MiB, stream);
   for (const address each : {small, large})
     EXPECT_EQ(pool->set_access(each, {&reads, 1}).error().code, errc::not_supported);
+  const vmm::status refused = pool->set_access(large, {&reads, 1});
+  EXPECT_TRUE(contains(vmm::describe(refused.error()), "allocate_dedicated()"));
   EXPECT_EQ(pool->set_access(whole + 512, {&reads, 1}).error().code, errc::invalid_argument);
   EXPECT_EQ(pool->set_access(whole, {}).error().code, errc::invalid_argument);
   const vmm::access_grant home{device(0), access::read};

@@ -170,16 +170,6 @@ TEST_F(Alias, Rule5AViewGoesWithoutTheOthers) {
       << "the last one";
 }
 
-TEST(AliasElsewhere, ADriverWithoutAliasesGivesOneView) {
-  vmm::fake_driver driver(vmm::fake::profile::level_zero());
-  vmm::aliased_memory memory = *vmm::aliased_memory::make(driver, {.size_bytes = 4 * MiB});
-  EXPECT_EQ(memory.add_mapping().error().code, errc::not_supported);
-  EXPECT_EQ(vmm::aliased_memory::make(driver, {}).error().code, errc::invalid_argument);
-  ASSERT_TRUE(memory.release());
-  EXPECT_EQ(memory.add_mapping().error().code, errc::invalid_argument) << "it was released";
-  EXPECT_TRUE(driver.check_empty());
-}
-
 // Memory of the host, used by the device and by the host.
 TEST_F(Special, HostNodeMemoryIsUsedByTheDeviceAndTheHost) {
   vmm::aliased_memory memory =

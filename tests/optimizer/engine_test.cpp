@@ -105,26 +105,6 @@ class EngineOn : public testing::Test {
     }
   }
   void expect_intact(const block& same) { expect_contents(same, same, same.sizes.user_bytes); }
-  // What a failed operation must leave: place, sizes and contents.
-  template <class Operation>
-  void expect_refused(block& same, call where, Operation&& operation) {
-    const address base = same.base;
-    const range_sizes before = same.sizes;
-    const std::uint64_t space_bytes = same.where.range.size_bytes;
-    const std::uint64_t live_bytes = engine->space().statistics().live_bytes;
-    const vmm::status refused = operation();
-    driver.clear_faults();
-    ASSERT_FALSE(refused) << vmm::name_of(where);
-    EXPECT_EQ(refused.error().where, where);
-    EXPECT_EQ(same.base, base);
-    EXPECT_EQ(same.sizes.user_bytes, before.user_bytes);
-    EXPECT_EQ(same.sizes.mapped_bytes, before.mapped_bytes);
-    EXPECT_EQ(same.sizes.reserved_bytes, before.reserved_bytes);
-    EXPECT_EQ(same.where.range.size_bytes, space_bytes);
-    EXPECT_EQ(engine->space().statistics().live_bytes, live_bytes);
-    EXPECT_TRUE(engine->validate());
-    expect_intact(same);
-  }
   void fail(call where, std::uint64_t nth = 1, bool forever = false) {
     driver.fail({where, nth, forever, {errc::invalid_argument, 77, "INJECTED"}});
   }
@@ -180,21 +160,6 @@ TEST_P(Engine, BuildsABlockThatIsMappedTrackedAndClaimed) {
   expect_intact(made);
 }
 
-TEST_P(Engine, ARefusedBuildLeavesNothing) {
-  build(4 * MiB);
-  for (const call where : {call::create, call::map, call::set_access}) {
-    const vmm::fake::resource_counts before = driver.resource_counts();
-    fail(where, where == call::set_access ? 1 : 2);
-    const auto refused = engine->build({sizes_of(12 * MiB), 0, first});
-    ASSERT_FALSE(refused);
-    EXPECT_EQ(refused.error().where, where);
-    EXPECT_EQ(driver.resource_counts().mappings, before.mappings);
-    EXPECT_EQ(engine->space().statistics().live_bytes, 4 * MiB);
-    EXPECT_EQ(engine->records().size(), 1u);
-    EXPECT_TRUE(engine->validate());
-  }
-}
-
 TEST_P(Engine, ABuildThatWillNotBeUndoneKeepsItsAddressesOutOfUse) {
   build(4 * MiB);
   fail(call::set_access);
@@ -219,15 +184,6 @@ TEST_P(Engine, DissolvesAnIdleBlockAtOnce) {
   EXPECT_EQ(cached_bytes(), 12 * MiB);
   EXPECT_EQ(engine->space().statistics().live_bytes, 0u);
   EXPECT_EQ(engine->records().size(), 0u);
-}
-
-TEST_P(Engine, ARefusedDissolveLeavesTheBlock) {
-  block& same = build(12 * MiB);
-  for (const std::uint64_t nth : {1u, 2u, 3u}) {
-    if (nth > 1 && GetParam().spanning_unmap) break;
-    fail(call::unmap, nth);
-    expect_refused(same, call::unmap, [&] { return engine->dissolve(same, {}); });
-  }
 }
 
 TEST_P(Engine, ABusyBlockWaitsForItsWork) {
@@ -327,14 +283,6 @@ TEST_P(Engine, ANeighbourStopsGrowth) {
   expect_intact(grown);
 }
 
-TEST_P(Engine, ARefusedGrowthGivesTheAddressesBack) {
-  block& grown = build(4 * MiB);
-  for (const call where : {call::create, call::map, call::set_access}) {
-    fail(where, where == call::set_access ? 1 : 2);
-    expect_refused(grown, where, [&] { return engine->grow_in_place(grown, to(16 * MiB)); });
-  }
-}
-
 // ---- what a growth left and the driver would not undo
 
 class LockedTail : public Engine {
@@ -420,15 +368,6 @@ TEST_P(Engine, ShrinksByWholePiecesAndKeepsItsRoom) {
   expect_intact(cut);
 }
 
-TEST_P(Engine, ARefusedShrinkLeavesTheBlock) {
-  block& same = build(16 * MiB);
-  for (const std::uint64_t nth : {1u, 2u}) {
-    if (nth > 1 && GetParam().spanning_unmap) break;
-    fail(call::unmap, nth);
-    expect_refused(same, call::unmap, [&] { return engine->shrink(same, to(4 * MiB)); });
-  }
-}
-
 TEST_P(Engine, ABusyTailWaitsByItself) {
   block& cut = build(12 * MiB);
   const ticket_ref last_use = keep_busy(cut);
@@ -472,15 +411,6 @@ TEST_P(Engine, KeepsItsAlignmentWhenItMoves) {
   build(2 * MiB);
   ASSERT_TRUE(engine->move(*made, to(8 * MiB)));
   EXPECT_EQ(made->base.value % (32 * MiB), 0u);
-}
-
-TEST_P(Engine, ARefusedMoveLeavesTheBlock) {
-  block& same = build(8 * MiB);
-  build(4 * MiB);
-  for (const call where : {call::create, call::map, call::set_access}) {
-    fail(where, where == call::set_access ? 1 : 2);
-    expect_refused(same, where, [&] { return engine->move(same, to(24 * MiB)); });
-  }
 }
 
 TEST_P(Engine, AnOldPlaceThatWillNotGoWaits) {
@@ -546,17 +476,6 @@ TEST_P(Engine, TakesOverTheSourcesMemory) {
   EXPECT_EQ(cached_bytes(), 12 * MiB) << "the target's own memory";
   EXPECT_EQ(driver.resource_counts().mappings, 3u);
   EXPECT_TRUE(engine->validate());
-}
-
-TEST_P(Engine, ARefusedTakeOverLeavesBoth) {
-  block& source = build(8 * MiB);
-  block& target = build(12 * MiB);
-  for (const call where : {call::create, call::unmap, call::map, call::set_access}) {
-    fail(where);
-    expect_refused(target, where, [&] { return engine->take_over(target, source, first); });
-    expect_intact(source);
-    EXPECT_EQ(source.sizes.user_bytes, 8 * MiB);
-  }
 }
 
 // The target has the memory already: what will not go at the source's address goes with the source.

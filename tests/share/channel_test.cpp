@@ -471,16 +471,6 @@ TEST_F(Channel, ARefusalSaysWhy) {
   EXPECT_TRUE(user.resource_counts().empty());
 }
 
-TEST_F(Channel, ATimeoutLeavesItOpen) {
-  auto lender = vmm::host_driver::open().value();
-  channels both = make_channels();
-  const auto nothing = both.client.next(10);
-  EXPECT_EQ(nothing.error().native, ETIMEDOUT);
-  auto block = exported_block::make(lender, {.size_bytes = 2 * MiB});
-  EXPECT_TRUE(both.client.send(*block));
-  EXPECT_TRUE(both.server.next());
-}
-
 // ---- a hostile peer ----
 
 // One side is a share_channel, the other a session whose messages the test sends as it likes.

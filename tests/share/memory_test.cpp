@@ -161,6 +161,7 @@ TEST_F(HostMemory, APinnedBlockStaysAsItIs) {
     EXPECT_TRUE(owner.synchronize(at));
   };
   stays();
+  EXPECT_EQ(block.moved_to(at).error().code, errc::invalid_argument) << "it is not followed";
   ASSERT_TRUE(twice.release());
   stays();
   ASSERT_TRUE(block.release());

@@ -144,44 +144,6 @@ TEST_F(Captures, PrivateMemoryIsNobodyElsesWhileTheGraphLives) {
   free(result, a);
 }
 
-TEST_F(Captures, ABlockOfTheGraphFreedLaterWaitsForTheGraph) {
-  open_for(capture_rule::private_memory);
-  begin();
-  const std::uint64_t number = *managed->captures().number(a);
-  const address result = allocate(4 * MiB, a);
-  write(a, {result, 4 * MiB}, 3);
-  const graph made = end();
-  free(result, b);
-  EXPECT_EQ(managed->free(result, b).error().code, errc::not_allocated);
-  const address other = allocate(4 * MiB, b);
-  EXPECT_NE(other, result);
-  write(b, {other, 4 * MiB}, 9);
-  ASSERT_TRUE(driver.launch_graph(made, a));
-  expect_read(b, {other, 4 * MiB}, 9);
-  validate();
-  destroy(made, number);
-  EXPECT_EQ(allocate(4 * MiB, a), result);
-  free(result, a);
-  free(other, b);
-}
-
-TEST_F(Captures, AnOrdinaryBlockFreedInACaptureIsKeptForTheGraph) {
-  open_for(capture_rule::private_memory);
-  const address input = allocate(4 * MiB, a);
-  begin();
-  const std::uint64_t number = *managed->captures().number(a);
-  write(a, {input, 4 * MiB}, 5);
-  free(input, a);
-  const address inside = allocate(4 * MiB, a);
-  EXPECT_NE(inside, input) << "what was done with it before is not ordered before the graph";
-  const graph made = end();
-  EXPECT_NE(allocate(4 * MiB, a), input);
-  validate();
-  destroy(made, number);
-  const address now = allocate(4 * MiB, a);
-  EXPECT_EQ(now, input);
-}
-
 TEST_F(Captures, ACaptureTakesOnlyMemoryThatIsDone) {
   open_for(capture_rule::private_memory, queried());
   const address busy = allocate(4 * MiB, a);
@@ -375,14 +337,6 @@ TEST_F(Captures, GrowthThatFailsLeavesThePool) {
   const std::uint64_t number = *managed->captures().number(a);
   destroy(end(), number);
   validate();
-}
-
-TEST_F(Captures, ThePoolGivesWhatGraphsKeepBackWhenItGoes) {
-  open_for(capture_rule::private_memory);
-  begin();
-  free(allocate(4 * MiB, a), a);
-  (void)allocate(2 * MiB, a);
-  ASSERT_TRUE(driver.destroy_graph(end()));
 }
 
 TEST_F(Captures, ManyGraphsComeAndGo) {

@@ -77,22 +77,6 @@ TEST_F(Ended, AStreamThatFreesFirstWaitsForNoOtherStreamsWork) {
   }
 }
 
-TEST_F(Ended, ManyEndAndEveryCallGoesOn) {
-  open(moving());
-  for (int round = 0; round < 20; ++round) {
-    (void)freed_on_ended(4 * MiB);
-    const address at = allocate(6 * MiB, a);
-    run(a, {at, 6 * MiB}, 10);
-    free(at, a);
-    EXPECT_EQ(managed->trim(64 * MiB).failure.code, errc::none);
-    if (round % 5 == 4) fine(managed->synchronize());
-  }
-  fine(managed->synchronize());
-  EXPECT_EQ(managed->trim(0).failure.code, errc::none);
-  EXPECT_EQ(managed->statistics().mapped_bytes, 0u);
-  validate();
-}
-
 TEST_F(Ended, ShortOfMemoryARequestHasWhatItLeft) {
   vmm::pool_options options = moving();
   options.budget_bytes = 16 * MiB;
@@ -158,26 +142,6 @@ TEST_F(Ended, ACallThatNamesItIsRefusedAndHarmsNoOther) {
   free(at, a);
   fine(managed->synchronize());
   EXPECT_EQ(managed->trim(0).failure.code, errc::none);
-}
-
-// Without capture queries, a free on a stream that never existed succeeds.
-TEST_F(Ended, AStreamThatNeverWasStopsNoCall) {
-  vmm::pool_options options = moving();
-  options.capture = vmm::capture_rule::unchecked;
-  open(options);
-  const stream_handle none{0x5151515151};
-  const address at = allocate(8 * MiB, a);
-  run(a, {at, 8 * MiB}, 1e6);
-  free(at, none);
-  for (int round = 0; round < 20; ++round) {
-    const address other = allocate(8 * MiB, b);
-    run(b, {other, 8 * MiB}, 10);
-    free(other, b);
-    (void)managed->trim(0);
-  }
-  fine(managed->synchronize());
-  EXPECT_EQ(managed->trim(0).failure.code, errc::none);
-  EXPECT_EQ(managed->statistics().mapped_bytes, 0u);
 }
 
 // ---- programs that forget ----------------------------------------------------------------
@@ -592,40 +556,8 @@ TEST_F(Ended, AfterItsCaptureItStopsNoRequest) {
   fine(managed->synchronize());
 }
 
-// ---- numbers of shared default streams ----------------------------------------------------
-
-class SpecialNumbers : public Ended {
- protected:
-  static constexpr stream_handle legacy{1};
-  static constexpr stream_handle per_thread{2};
-};
-
-TEST_F(SpecialNumbers, TheStreamOfEachThreadIsRefused) {
-  const address at = allocate(MiB, a);
-  constexpr errc wrong = errc::invalid_argument;
-  EXPECT_EQ(managed->allocate(MiB, per_thread).error().code, wrong);
-  EXPECT_EQ(managed->allocate(MiB, 512, per_thread).error().code, wrong);
-  EXPECT_EQ(managed->allocate_dedicated(MiB, per_thread).error().code, wrong);
-  EXPECT_EQ(managed->free(at, per_thread).error().code, wrong);
-  EXPECT_EQ(managed->forget(per_thread).error().code, wrong);
-  EXPECT_EQ(managed->preallocate(MiB, per_thread).failure.code, wrong);
-  EXPECT_EQ(managed->captures().number(per_thread).error().code, wrong);
-  EXPECT_EQ(managed->captures().release(1, per_thread).error().code, wrong);
-  vmm::suspension_list parts;
-  const std::array<stream_handle, 1> waited{per_thread};
-  EXPECT_EQ(managed->suspension().begin_suspend(waited, parts).error().code, wrong);
-  EXPECT_EQ(managed->statistics().stream_count, 1u);
-  EXPECT_EQ(managed->statistics().live_count, 1u);
-  free(at, a);
-  vmm::pool_options first;
-  first.page_count = 1;
-  first.first_stream = per_thread;
-  open(first);
-  EXPECT_EQ(managed->set_up().error().code, wrong);
-  managed.reset();
-}
-
-TEST_F(SpecialNumbers, TheLegacyNumberIsTheDefaultStream) {
+TEST_F(Ended, TheLegacyNumberIsTheDefaultStream) {
+  constexpr stream_handle legacy{1};
   constexpr stream_handle zero = stream_handle::default_stream;
   const address at = allocate(8 * MiB, zero);
   free(at, legacy);

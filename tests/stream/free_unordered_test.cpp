@@ -256,22 +256,6 @@ TEST_F(FreeUnordered, AMarkThatFailsIsMadeLater) {
   }
 }
 
-TEST_F(FreeUnordered, WrongAddressesAreRefused) {
-  open(moving());
-  EXPECT_EQ(managed->free(address{4096}).error().code, errc::unknown_address);
-  const address at = allocate(4 * MiB, a);
-  EXPECT_EQ(managed->free(address{4096}).error().code, errc::unknown_address);
-  EXPECT_EQ(managed->free(at + 512).error().code, errc::invalid_argument);
-  EXPECT_EQ(managed->statistics().stream_count, 1u);
-  free_unordered(at);
-  EXPECT_EQ(managed->free(at).error().code, errc::not_allocated);
-  EXPECT_EQ(managed->free(at, a).error().code, errc::not_allocated);
-  const address more = allocate(1 * MiB, b);
-  free(more, b);
-  EXPECT_EQ(managed->free(more).error().code, errc::not_allocated);
-  EXPECT_EQ(managed->statistics().stream_count, 2u) << "a batch is not a stream";
-}
-
 // ---- pins ------------------------------------------------------------------------------
 
 TEST_F(FreeUnordered, APinnedBlockWaitsForTheWorkUntilItsLastPin) {
@@ -319,15 +303,6 @@ TEST_F(FreeUnordered, SynchronizeWaitsForIt) {
   fine(managed->synchronize());
   EXPECT_FALSE(driver.finish_next(unknown).value_or(true)) << "it was waited for";
   EXPECT_EQ(managed->trim(0).released_bytes, 8 * MiB);
-}
-
-TEST_F(FreeUnordered, ThePoolsEndWaitsForIt) {
-  open(moving());
-  const address at = allocate(8 * MiB, a);
-  run(unknown, {at, 8 * MiB});
-  free_unordered(at);
-  managed.reset();  // a misuse where it is unmapped under the kernel
-  EXPECT_FALSE(driver.finish_next(unknown).value_or(true));
 }
 
 TEST_F(FreeUnordered, ThePoolsEndMarksWhatWasPutOff) {
@@ -378,28 +353,6 @@ TEST_F(FreeUnordered, ShortOfMemoryInPartsTheHostWaits) {
   free(keep, a);
 }
 
-TEST_F(FreeUnordered, AnObserverIsTold) {
-  struct counting final : vmm::block_observer {
-    void reserved(address_range) noexcept override {}
-    void unreserved(address_range) noexcept override {}
-    void mapped(address_range) noexcept override {}
-    void unmapped(address_range) noexcept override {}
-    void allocated(address_range) noexcept override { ++live; }
-    void freed(address) noexcept override { --live; }
-    int live = 0;
-  } observer;
-  vmm::pool_options options = moving();
-  options.observer = &observer;
-  open(options);
-  const address at = allocate(8 * MiB, a);
-  EXPECT_EQ(observer.live, 1);
-  free_unordered(at);
-  EXPECT_EQ(observer.live, 0);
-  EXPECT_FALSE(managed->free(at));
-  EXPECT_EQ(observer.live, 0);
-  managed.reset();
-}
-
 TEST_F(FreeUnordered, ARemapListenerMayDoIt) {
   open(moving());
   struct parker final : vmm::remap_listener {
@@ -417,26 +370,6 @@ TEST_F(FreeUnordered, ARemapListenerMayDoIt) {
   EXPECT_EQ(listener.at.value, 0u);
   EXPECT_EQ(managed->statistics().live_count, 0u);
   fine(managed->remaps().unsubscribe(subscription));
-}
-
-TEST_F(FreeUnordered, OwnersHaveATwin) {
-  open(moving());
-  const address at = allocate(8 * MiB, a);
-  run(unknown, {at, 8 * MiB});
-  managed->deallocate(at, 8 * MiB, 512);
-  EXPECT_EQ(waiting_bytes(), 8 * MiB);
-}
-
-TEST_F(FreeUnordered, AStreamThatIsGoneStillCounts) {
-  open(moving());
-  const address at = allocate(8 * MiB, a);
-  const stream_handle gone = *driver.create_stream();
-  run(gone, {at, 8 * MiB});
-  ASSERT_TRUE(driver.destroy_stream(gone));
-  free_unordered(at);
-  EXPECT_NE(allocate(8 * MiB, b), at);
-  ASSERT_TRUE(driver.finish_all());
-  EXPECT_EQ(allocate(8 * MiB, b), at);
 }
 
 // ---- drivers without an event for all work ---------------------------------------------

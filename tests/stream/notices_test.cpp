@@ -205,25 +205,6 @@ TEST_F(Notices, ACallbackMayFreeAndPin) {
 
 using NoticesDeathTest = Notices;
 
-TEST_F(NoticesDeathTest, ACallbackMustNotAllocate) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a forked child is refused this driver
-  struct greedy final : caller_back {
-    using caller_back::caller_back;
-    void before_change(const remap_notice&) noexcept override {
-      (void)managed->allocate(std::uint64_t{1} << 30, stream);
-    }
-  };
-  open(moving());
-  greedy wants(*managed, a);
-  free(allocate(8 * MiB, a), a);
-  EXPECT_DEATH(
-      {
-        (void)managed->remaps().subscribe(wants);
-        (void)managed->trim(0);
-      },
-      "a remap callback makes a forbidden call");
-}
-
 // Free memory would serve the request: nothing but the callback forbids it.
 TEST_F(NoticesDeathTest, ACallbackMustNotAllocateWhatIsFree) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");  // a forked child is refused this driver
@@ -251,38 +232,6 @@ TEST_F(NoticesDeathTest, ACallbackMustNotAllocateWhatIsFree) {
       },
       "a remap callback makes a forbidden call");
   free(block, a);
-}
-
-TEST_F(NoticesDeathTest, ACallbackMustNotCallWhatMayAnnounce) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a forked child is refused this driver
-  struct caller final : caller_back {
-    using caller_back::caller_back;
-    void before_change(const remap_notice&) noexcept override {
-      switch (what) {
-        case 0: (void)managed->trim(0); break;
-        case 1: (void)managed->synchronize(); break;
-        case 2: (void)managed->forget(stream); break;
-        case 3: (void)managed->remaps().subscribe(*this); break;
-        case 4: (void)managed->captures().release(1, stream); break;
-        case 5: (void)managed->captures().begin(); break;
-        case 6: (void)managed->captures().end(); break;
-        default: (void)managed->validate(); break;
-      }
-    }
-    int what = 0;
-  };
-  open(moving());
-  free(allocate(8 * MiB, a), a);
-  caller wants(*managed, a);
-  for (wants.what = 0; wants.what < 8; ++wants.what) {
-    EXPECT_DEATH(
-        {
-          (void)managed->remaps().subscribe(wants);
-          (void)managed->trim(0);
-        },
-        "a remap callback makes a forbidden call")
-        << wants.what;
-  }
 }
 
 // The gate is closed for one thread only: others go on meanwhile.

@@ -67,37 +67,6 @@ TEST_F(Pins, AFreedBlockBelongsToItsStreamAfterAllItsWork) {
   free(other, b);
 }
 
-TEST_F(Pins, AreCounted) {
-  const address at = allocate(4096, a);
-  fine(managed->pin(at));
-  fine(managed->pin(at));
-  EXPECT_EQ(managed->statistics().pinned_count, 1u);
-  fine(managed->unpin(at));
-  free(at, b);
-  EXPECT_EQ(managed->statistics().live_count, 1u);
-  EXPECT_EQ(managed->statistics().pinned_count, 1u);
-  fine(managed->unpin(at));
-  EXPECT_EQ(managed->statistics().live_count, 0u);
-  EXPECT_EQ(managed->statistics().pinned_count, 0u);
-}
-
-TEST_F(Pins, APinThatGoesLeavesAnOrdinaryBlock) {
-  const address at = allocate(4096, a);
-  fine(managed->pin(at));
-  fine(managed->unpin(at));
-  validate();
-  EXPECT_EQ(managed->unpin(at).error().code, errc::invalid_argument);
-  free(at, a);
-  EXPECT_EQ(managed->free(at, a).error().code, errc::not_allocated);
-}
-
-TEST_F(Pins, ThePoolGivesPinnedBlocksBackWhenItGoes) {
-  fine(managed->pin(allocate(4 * MiB, a)));
-  const address freed = allocate(4 * MiB, a);
-  fine(managed->pin(freed));
-  free(freed, b);
-}
-
 TEST_F(Pins, ManyAtATime) {
   std::vector<address> blocks;
   for (int i = 0; i < 3000; ++i) {

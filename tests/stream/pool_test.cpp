@@ -60,17 +60,6 @@ class Pool : public FakePool {
   }
 };
 
-TEST_F(Pool, SmallBlocksShareAPage) {
-  const address first = allocate(1, a);
-  const address second = allocate(512, a);
-  const address third = allocate(513, a);
-  EXPECT_EQ(second - first, 512u);
-  EXPECT_EQ(third - second, 512u);
-  EXPECT_EQ(driver.resource_counts().memory_bytes, 2 * MiB);
-  EXPECT_EQ(managed->statistics().live_bytes, 4 * 512u);
-  for (const address at : {first, second, third}) free(at, a);
-}
-
 TEST_F(Pool, OneStreamReusesWithoutADriverCall) {
   free(allocate(40 * MiB, a), a);
   const std::uint64_t before = driver.calls();
@@ -96,30 +85,6 @@ TEST_F(Pool, SmallRequestsTakeTheBestFitAndLargeOnesTheLowest) {
   free(small, a);
   EXPECT_EQ(allocate(20 * MiB, a), low);
   for (const address at : {low, wall, end}) free(at, a);
-}
-
-TEST_F(Pool, FreedNeighboursMerge) {
-  free(allocate(32 * MiB, a), a);
-  std::vector<address> parts;
-  for (int i = 0; i < 8; ++i) parts.push_back(allocate(4 * MiB, a));
-  for (const int i : {1, 3, 5, 7, 0, 2, 4, 6}) free(parts[static_cast<std::size_t>(i)], a);
-  const std::uint64_t held = driver.resource_counts().memory_bytes;
-  EXPECT_EQ(allocate(32 * MiB, a), parts[0]);
-  EXPECT_EQ(driver.resource_counts().memory_bytes, held);
-  free(parts[0], a);
-}
-
-TEST_F(Pool, AnotherStreamTakesWhatIsFinishedWithoutWaiting) {
-  const address at = allocate(64 * MiB, a);
-  run(a, {at, 64 * MiB});
-  ASSERT_TRUE(driver.finish_all());
-  free(at, a);
-  EXPECT_EQ(allocate(64 * MiB, b), at);
-  run(b, {at, 64 * MiB});
-  EXPECT_EQ(driver.calls(call::wait_event), 0u);
-  EXPECT_EQ(managed->statistics().other_stream_count, 1u);
-  EXPECT_EQ(driver.resource_counts().memory_bytes, 64 * MiB);
-  free(at, b);
 }
 
 // Two streams' free memory side by side, all of whose work has finished, is one place: a large
@@ -451,51 +416,6 @@ TEST_F(Pool, TrimGivesIdleHandlesBack) {
   free(small, a);
 }
 
-TEST_F(Pool, TrimKeepsWhatUnfinishedWorkUses) {
-  const address at = allocate(256 * MiB, a);
-  run(a, {at, 256 * MiB}, 1e6);
-  free(at, a);
-  EXPECT_EQ(managed->trim(0).released_bytes, 0u);
-  ASSERT_TRUE(driver.finish_all());
-  EXPECT_EQ(managed->trim(0).released_bytes, 256 * MiB);
-}
-
-TEST_F(Pool, TheBudgetIsNeverExceeded) {
-  pool_options options;
-  options.budget_bytes = 128 * MiB;
-  open(options);
-  const address first = allocate(60 * MiB, a);
-  const address second = allocate(60 * MiB, a);
-  EXPECT_EQ(managed->allocate(60 * MiB, a).error().code, errc::over_budget);
-  const vmm::shortage_report report = managed->last_shortage();
-  EXPECT_EQ(report.request_bytes, 60 * MiB);
-  EXPECT_EQ(report.live_bytes, 120 * MiB);
-  EXPECT_EQ(report.budget_bytes, 128 * MiB);
-  EXPECT_LE(report.held_bytes, 128 * MiB);
-  validate();
-  free(first, a);
-  const address third = allocate(62 * MiB, a);
-  EXPECT_LE(driver.resource_counts().memory_bytes_max, 128 * MiB);
-  free(second, a);
-  free(third, a);
-}
-
-TEST_F(Pool, ShortMemoryIsTakenFromOtherStreamsBehindAWait) {
-  pool_options options;
-  options.budget_bytes = 128 * MiB;
-  open(options);
-  const address first = allocate(64 * MiB, a);
-  const address wall = allocate(512, a);
-  run(a, {first, 64 * MiB}, 1e6);
-  free(first, a);
-  const std::uint64_t before_ns = driver.now_ns();
-  const address second = allocate(100 * MiB, b);
-  EXPECT_LT(driver.now_ns() - before_ns, 100'000'000u) << "the host did not wait";
-  run(b, {second, 100 * MiB}, 10);
-  free(second, b);
-  free(wall, a);
-}
-
 TEST_F(Pool, FirstPagesAreMappedAtSetUp) {
   pool_options options;
   options.page_count = 8;
@@ -507,12 +427,6 @@ TEST_F(Pool, FirstPagesAreMappedAtSetUp) {
   const address at = allocate(16 * MiB, a);
   EXPECT_EQ(driver.calls(), before);
   free(at, a);
-}
-
-TEST_F(Pool, BlocksLeftAliveAreGivenBackByTheDestructor) {
-  run(a, {allocate(8 * MiB, a), 8 * MiB}, 100);
-  run(b, {allocate(100, b), 100}, 100);
-  managed.reset();  // waits: TearDown finds no misuse and resource counts of zero
 }
 
 // More than the map of regions has a byte for.
@@ -590,49 +504,6 @@ TEST_F(Pool, BlocksThatWouldAllBeInOnePlaceOfTheirTable) {
     EXPECT_EQ(managed->free(block, a).error().code, errc::not_allocated);
     if (managed->statistics().live_count % 8 == 0) validate();
   }
-}
-
-TEST_F(Pool, ThreadsOnTheirOwnStreams) {
-  constexpr int thread_count = 4;
-  std::vector<stream_handle> streams;
-  for (int i = 0; i < thread_count; ++i) streams.push_back(*driver.create_stream());
-  std::vector<std::thread> threads;
-  for (int t = 0; t < thread_count; ++t) {
-    threads.emplace_back([this, t, stream = streams[static_cast<std::size_t>(t)]] {
-      std::uint64_t state = static_cast<std::uint64_t>(t) + 1;
-      // A block's tag is its thread's and its own: its ends are looked at before it is freed.
-      struct written {
-        address_range where;
-        std::uint64_t tag;
-      };
-      std::vector<written> live;
-      const auto give_back = [&](const written& gone) {
-        EXPECT_EQ(driver.read_tag(gone.where.base).value(), gone.tag);
-        EXPECT_EQ(driver.read_tag(gone.where.base + (gone.where.size_bytes - 8)).value(), gone.tag);
-        return managed->free(gone.where.base, stream).has_value();
-      };
-      for (std::uint64_t i = 0; i < 2000; ++i) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        if (live.size() < 20 || (state >> 60) < 8) {
-          const std::uint64_t size_bytes = ((state >> 33) % 4000) * 1000 + 8;
-          const auto at = *managed->allocate(size_bytes, stream);
-          live.push_back({{at, size_bytes}, 1 + i * thread_count + static_cast<unsigned>(t)});
-          ASSERT_TRUE(driver.write_tag(live.back().where, live.back().tag));
-        } else {
-          const std::size_t victim = (state >> 20) % live.size();
-          ASSERT_TRUE(give_back(live[victim]));
-          live[victim] = live.back();
-          live.pop_back();
-        }
-      }
-      for (const written& each : live) ASSERT_TRUE(give_back(each));
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  validate();
-  EXPECT_EQ(managed->statistics().live_bytes, 0u);
-  managed.reset();
-  for (const stream_handle stream : streams) EXPECT_TRUE(driver.destroy_stream(stream));
 }
 
 // A slab that the walk over idle ones is about to look at is taken meanwhile.

@@ -111,19 +111,6 @@ TEST_F(Preallocate, MakesNoStreamWait) {
   free_kept();
 }
 
-TEST_F(Preallocate, LiveBlocksKeepAddressesAndContents) {
-  open(moving());
-  scatter(4, a);
-  std::uint64_t tag = 0;
-  for (const vmm::address at : kept) ASSERT_TRUE(driver.write_tag({at, 2 * MiB}, ++tag));
-  ASSERT_TRUE(managed->pin(kept.front()));
-  announce(8 * MiB, a);
-  tag = 0;
-  for (const vmm::address at : kept) EXPECT_EQ(driver.read_tag(at).value_or(0), ++tag);
-  ASSERT_TRUE(managed->unpin(kept.front()));
-  free_kept();
-}
-
 TEST_F(Preallocate, StaysWithinTheHeadroomAndTheBudget) {
   vmm::pool_options options;
   options.budget_bytes = 256 * MiB;
@@ -287,14 +274,6 @@ TEST_F(Preallocate, SeesWhatIsLiveInArenas) {
     free(at, a);
     free_kept();
   }
-}
-
-// A size is rounded up to whole pages there.
-TEST_F(Preallocate, OfAPolicyOfWholePagesLeavesThemWhereNothingMoves) {
-  vmm::pool_options options;
-  options.policy = vmm::pool_policy::vpmm();
-  open(options);
-  EXPECT_EQ(announce(2 * MiB + 1, a).left_bytes, 4 * MiB);
 }
 
 }  // namespace

@@ -262,19 +262,6 @@ TEST_F(SuspendMisuse, ATierWhoseDiskFails) {
   expect_running("kv");
 }
 
-TEST_F(SuspendMisuse, MemoryThatOthersHaveTakenMeanwhile) {
-  const address block = in_blocks(4 * MiB);
-  write(block, 4 * MiB, 8);
-  suspend();
-  const vmm::memory_info now = *driver.query_memory(driver.home());
-  const auto thief = *driver.create({now.free_bytes / (2 * MiB) * (2 * MiB), driver.home()});
-  refused(sleeper->resume(), errc::out_of_memory);
-  EXPECT_TRUE(*sleeper->is_suspended("weights"));
-  fine(driver.release(thief));
-  resume();
-  expect_tag(block, 8);
-}
-
 TEST_F(SuspendMisuse, VerifyFindsContentsThatAreNotThose) {
   open(contents::keep, contents::keep, {.tier = vmm::backup_tier::pinned, .verify = true});
   const address block = in_blocks(2 * MiB);

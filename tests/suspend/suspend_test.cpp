@@ -62,18 +62,6 @@ TEST_F(Suspend, EachPolicyKeepsItsPromise) {
   EXPECT_EQ(sleeper->backup_bytes(), 0u);
 }
 
-TEST_F(Suspend, ARequestMayNameAnotherPolicy) {
-  const address weight = in_blocks(8 * MiB);
-  write(weight, 8 * MiB, 4);
-  EXPECT_EQ(suspend({.tags = weights, .contents = vmm::suspend_contents::zero}).backup_bytes, 0u);
-  resume();
-  expect_tag(weight, 0);
-  write(weight, 8 * MiB, 5);
-  suspend();
-  resume();
-  expect_tag(weight, 5);
-}
-
 TEST_F(Suspend, EveryTierKeepsContents) {
   for (const vmm::backup_tier tier : {vmm::backup_tier::best, vmm::backup_tier::pinned,
                                       vmm::backup_tier::pageable, vmm::backup_tier::file}) {
@@ -128,22 +116,6 @@ TEST_F(Suspend, OneArenaIsUsedAgain) {
   EXPECT_EQ(driver.calls(vmm::call::create), created) << "no second backup is made";
   EXPECT_EQ(sleeper->backup_bytes(), backup_bytes);
   resume();
-}
-
-TEST_F(Suspend, TagsAreSuspendedOneByOne) {
-  const address in_kv = in_pool(4 * MiB);
-  const address weight = in_blocks(4 * MiB);
-  write(weight, 4 * MiB, 5);
-  suspend({.tags = kv});
-  EXPECT_FALSE(*sleeper->is_suspended("weights"));
-  expect_tag(weight, 5);
-  suspend();  // the rest
-  EXPECT_TRUE(*sleeper->is_suspended("weights"));
-  fine(sleeper->resume(weights));
-  expect_tag(weight, 5);
-  EXPECT_TRUE(*sleeper->is_suspended("kv"));
-  fine(sleeper->resume(kv));
-  run(a, {in_kv, 4 * MiB});
 }
 
 // The fake reports unmapping under work, and work that finds its memory gone.
@@ -207,16 +179,6 @@ TEST_F(Suspend, BlocksAreFreedWhileTheyAreSuspended) {
   expect_tag(stays, 1);
   expect_tag(weight, 2);
   validate();
-}
-
-TEST_F(Suspend, AllocatorsEndWhileTheyAreSuspended) {
-  (void)in_pool(4 * MiB);
-  (void)in_blocks(4 * MiB);
-  suspend();
-  sleeper.reset();
-  pool.reset();
-  blocks.reset();
-  EXPECT_EQ(driver.resource_counts().handles, 0u);
 }
 
 TEST_F(Suspend, EmptyRegionsAreSuspendedToo) {

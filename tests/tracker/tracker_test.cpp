@@ -61,13 +61,6 @@ TEST_F(Tracker, FindsARecordFromAnyAddressInIt) {
   EXPECT_EQ(tracked.find(address{0}).error().code, errc::not_allocated);
 }
 
-TEST_F(Tracker, TellsNeighboursApart) {
-  add(1000, 100);
-  add(1100, 100);
-  EXPECT_EQ(tracked.find(address{1099})->base, address{1000});
-  EXPECT_EQ(tracked.find(address{1100})->base, address{1100});
-}
-
 TEST_F(Tracker, FindGivesTheStreamAndTheHandlesInOrder) {
   vmm::physical_memory low;
   low.size_bytes = 40;
@@ -97,25 +90,6 @@ TEST_F(Tracker, CoversOnlyWhatTheUserAskedFor) {
 }
 
 // ---- mistakes
-
-TEST_F(Tracker, RefusesEveryShapeOfOverlap) {
-  add(1000, {10, 10, 100});
-  struct shape {
-    std::uint64_t base;
-    std::uint64_t size;
-  };
-  for (const shape each : {shape{1000, 100}, shape{1000, 1}, shape{1099, 1}, shape{1050, 500},
-                           shape{900, 101}, shape{900, 1000}, shape{1020, 20}}) {
-    record other(address{each.base}, {each.size, each.size, each.size});
-    const vmm::status refused = tracked.insert_claimed(other);
-    ASSERT_FALSE(refused) << each.base << '+' << each.size;
-    EXPECT_EQ(refused.error().code, errc::overlap);
-    EXPECT_FALSE(other.linked);
-  }
-  EXPECT_EQ(tracked.size(), 1u);
-  add(900, 100);  // touching is not overlapping
-  add(1100, 100);
-}
 
 TEST_F(Tracker, ClaimsByTheExactBaseOnly) {
   record& one = add(1000, {50, 60, 100});
@@ -153,16 +127,6 @@ TEST_F(Tracker, RelocatesAndExchangesThePieces) {
   EXPECT_EQ(tracked.totals().reserved_bytes, 0u);
 }
 
-TEST_F(Tracker, RelocatesOverItsOwnOldPlace) {
-  record& one = add(1000, 100);
-  vmm::memory_list memories = one.memories;
-  ASSERT_TRUE(tracked.claim(address{1000}));
-  EXPECT_TRUE(tracked.relocate(one, {address{1050}, {100, 100, 100}}, memories));
-  EXPECT_EQ(tracked.find(address{1149})->base, address{1050});
-  EXPECT_EQ(tracked.find(address{1049}).error().code, errc::not_allocated);
-  tracked.unclaim(one);
-}
-
 TEST_F(Tracker, ARefusedRelocationChangesNothing) {
   record& one = add(1000, 100);
   add(2000, 100);
@@ -182,19 +146,6 @@ TEST_F(Tracker, ARefusedRelocationChangesNothing) {
   EXPECT_EQ(grown.error().code, errc::overlap) << "growing over the next record";
   EXPECT_TRUE(tracked.validate());
   tracked.unclaim(one);
-}
-
-TEST_F(Tracker, KnowsItsLowestRecord) {
-  EXPECT_FALSE(tracked.lowest());
-  for (const std::uint64_t base : {3000u, 1000u, 2000u}) add(base, 10);
-  EXPECT_EQ(tracked.lowest(), address{1000});
-}
-
-TEST_F(Tracker, VisitsInAddressOrder) {
-  for (const std::uint64_t base : {3000u, 1000u, 2000u}) add(base, 10);
-  std::vector<std::uint64_t> seen;
-  tracked.visit([&seen](const vmm::tracked_range& range) { seen.push_back(range.base.value); });
-  EXPECT_EQ(seen, (std::vector<std::uint64_t>{1000, 2000, 3000}));
 }
 
 TEST_F(Tracker, ValidateSeesDamage) {

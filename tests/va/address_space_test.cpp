@@ -95,18 +95,6 @@ TEST(AddressSpace, RefusesSizesThatAreNoMultiple) {
   EXPECT_TRUE(space.validate());
 }
 
-// The foundation's count: 81 allocations of 64 MB come from one range.
-TEST(AddressSpace, ServesManyAllocationsFromOneRange) {
-  address_space space = make();
-  (void)space.add_range({first_base, 8 * TiB}).value();
-  std::vector<extent> held;
-  for (int i = 0; i < 81; ++i) held.push_back(take(space, 32));
-  EXPECT_EQ(space.statistics().ranges, 1u);
-  EXPECT_EQ(space.statistics().high_water_bytes, 81 * 64 * MiB);
-  for (const extent& one : held) space.free(one.id);
-  EXPECT_EQ(space.statistics().free_extents, 1u);
-}
-
 TEST(AddressSpace, UsesAFurtherRangeOnlyWhenTheFirstIsFull) {
   address_space space = make();
   EXPECT_EQ(code(space.allocate({granule, 0})), errc::out_of_addresses);
@@ -175,18 +163,6 @@ TEST(AddressSpace, GrowsShrinksAndSplits) {
   EXPECT_TRUE(space.validate());
 }
 
-// Room to grow beside a block is a larger extent: nothing else is placed in it, and shrink()
-// gives it back.
-TEST(AddressSpace, KeepsRoomForTheExtentThatAskedForIt) {
-  address_space space = make();
-  add(space, first_base, 64);
-  const extent roomy = take(space, 16);
-  const extent next = take(space, 1);
-  EXPECT_EQ(next.range.base, first_base + 16 * granule);
-  EXPECT_EQ(space.shrink(roomy.id, 4 * granule).value().range.base, first_base);
-  EXPECT_EQ(take(space, 12).range.base, first_base + 4 * granule);
-}
-
 TEST(AddressSpace, KnowsTheAddressesOfItsRanges) {
   address_space space = make();
   add(space, first_base, 10);
@@ -233,21 +209,6 @@ TEST(AddressSpace, HandsOutTheHighestAddresses) {
   EXPECT_EQ(code(space.grow(high.id, 2 * granule)), errc::out_of_addresses);
   space.free(high.id);
   EXPECT_EQ(space.statistics().free_extents, 1u);
-}
-
-// A hole above 512 GiB stays visible to small requests.
-TEST(AddressSpace, CutsSmallExtentsFromAHugeHole) {
-  address_space space = make();
-  (void)space.add_range({first_base, 4 * TiB}).value();
-  const extent huge = take(space, TiB / granule);
-  take(space, 1);
-  const std::uint64_t rest = space.statistics().largest_free_bytes;
-  (void)space.allocate({rest, 0}).value();
-  space.free(huge.id);
-  for (const std::uint64_t size : {512 * GiB, 256 * GiB, GiB, granule}) {
-    EXPECT_EQ(code(space.allocate({size, 0})), errc::none) << size;
-  }
-  EXPECT_TRUE(space.validate());
 }
 
 TEST(AddressSpace, MovesWithItsRanges) {

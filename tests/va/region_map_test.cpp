@@ -18,15 +18,6 @@ region_map made(const vmm::region_map_options& options) {
   return std::move(*map);
 }
 
-TEST(RegionMap, BeginsAsOneUnlistedRegion) {
-  const region_map map = made({1000, 16, 64, 100});
-  const region_id whole = map.first();
-  EXPECT_EQ(whole, map.last());
-  EXPECT_EQ(map.where(whole), (granule_range{0, 1000}));
-  EXPECT_FALSE(map.listed(whole));
-  EXPECT_TRUE(map.validate());
-}
-
 TEST(RegionMap, RefusesSizesThatItCannotHave) {
   const auto code = [](const vmm::region_map_options& options) {
     const auto map = region_map::create(options);
@@ -90,25 +81,6 @@ TEST(RegionMap, KeepsEveryRegionWhenItsRecordsMove) {
   ASSERT_NE(found, region_id::none);
   EXPECT_GE(map.where(found).count, 299u);
   map.unlist(found);
-  EXPECT_TRUE(map.validate());
-}
-
-TEST(RegionMap, KindsDoNotSeeEachOther) {
-  region_map map = made({1000, 16, 64, 100});
-  const region_kind a = *map.add_kind();
-  const region_kind b = *map.add_kind();
-  ASSERT_TRUE(map.provide(2));
-  const region_id left = map.first();
-  const region_id right = map.cut(left, 100);
-  map.list(left, a);
-  map.list(right, b);
-  EXPECT_EQ(map.best_fit(a, 100), left);
-  EXPECT_EQ(map.best_fit(a, 101), region_id::none);
-  EXPECT_EQ(map.best_fit(b, 5), right);
-  EXPECT_EQ(map.lowest_region(b, 64), right);
-  EXPECT_EQ(map.lowest_region(a, 101), region_id::none);
-  EXPECT_EQ(map.listed_granules(b), 900u);
-  EXPECT_EQ(map.largest(a), 100u);
   EXPECT_TRUE(map.validate());
 }
 
