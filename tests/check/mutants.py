@@ -135,10 +135,10 @@ def chosen(words: list[str]) -> list[pathlib.Path]:
 
 
 def test_names() -> set[str]:
-    """SUITE.NAME of each GoogleTest in tests."""
+    """SUITE.NAME of each GoogleTest in tests; of a TEST_P, ANY/SUITE.NAME, as GoogleTest has it."""
     text = "".join(path.read_text() for path in sorted((ROOT / "tests").rglob("*.[ch]pp")))
-    pairs = re.findall(r"^(?:TYPED_)?TEST\w*\(\s*(\w+),\s*(\w+)", text, re.MULTILINE)
-    return {".".join(pair) for pair in pairs}
+    tests = re.findall(r"^(?:TYPED_)?TEST(\w*)\(\s*(\w+),\s*(\w+)", text, re.MULTILINE)
+    return {("any/" if kind == "_P" else "") + f"{suite}.{name}" for kind, suite, name in tests}
 
 
 def read_all(paths: list[pathlib.Path], sources: Sources) -> list[Mutant]:
