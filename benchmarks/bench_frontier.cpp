@@ -232,11 +232,7 @@ int main(int argc, char** argv) {
   option_list(usage)
       .flag("--json", json)
       .text("--knob", knob)
-      .value("--jitter-seeds",
-             [&](const char* value) {
-               seed_count = count_of(value);
-               if (seed_count > 1000) stop("--jitter-seeds takes 1 to 1000");
-             })
+      .number("--jitter-seeds", seed_count, "1 to 1000", 1, 1000)
       .files(files)
       .read(argc, argv);
   const std::vector<setting> all = settings(knob);

@@ -238,17 +238,17 @@ constexpr const char* usage =
 
 int main(int argc, char** argv) {
   settings how;
+  unsigned peak_percent = 0;
   std::vector<std::string> files;
   option_list(usage)
       .flag("--json", how.json)
       .count("--passes", how.pass_count)
-      .value(
-          "--peak",
-          [&](const char* value) { how.peak_share = static_cast<double>(count_of(value)) / 100; })
+      .count("--peak", peak_percent)
       .count("--announce", how.announce_every)
       .count("--jitter", how.jitter_seed)
       .files(files)
       .read(argc, argv);
+  how.peak_share = peak_percent / 100.0;
   table first;
   table later;
   for (const std::string& file : or_those_of_the_project(std::move(files), 10))

@@ -12,6 +12,8 @@
 
 #include "../tools/program/options.hpp"
 
+#include "../tools/program/must.hpp"
+
 /// Processor time of this thread: what others do to the machine shows in caches only.
 inline double cpu_ns() {
   std::timespec now{};

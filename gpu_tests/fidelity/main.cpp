@@ -7,6 +7,8 @@
 
 #include "program.hpp"
 
+#include "../../tools/program/must.hpp"
+
 import vmm.fidelity;
 
 namespace {

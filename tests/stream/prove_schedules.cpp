@@ -8,17 +8,16 @@
 // operations: program.hpp lists them. Usage: prove_schedules [COUNT] [--first SEED] [--threads N].
 #include <condition_variable>
 
-#include "../../tools/program/usage.hpp"
+#include "../../tools/program/options.hpp"
 #include "program.hpp"
 
 namespace {
 
-constexpr std::uint64_t default_count = 1'000'000;
 constexpr std::uint64_t validate_every = 32;  // operations; and at the end of each schedule
 constexpr std::chrono::seconds report_every{5};
 
 struct wishes {
-  std::uint64_t count = default_count;
+  std::uint64_t count = 1'000'000;
   std::uint64_t first = 1;
   std::uint64_t threads = std::max(std::thread::hardware_concurrency(), 1u);
 };
@@ -73,26 +72,17 @@ void run_some(const wishes& wish, progress& done) {
   done.changed.notify_one();
 }
 
-[[nodiscard]] std::optional<std::uint64_t> number(const char* text) {
-  char* end = nullptr;
-  const std::uint64_t value = std::strtoull(text, &end, 10);
-  if (end == text || *end != '\0' || *text == '-' || value == 0) return std::nullopt;
-  return value;
-}
-
 [[nodiscard]] std::optional<wishes> read(int argc, char** argv) {
   wishes wish;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    std::uint64_t* into = &wish.count;
-    if (word == "--first") into = &wish.first;
-    if (word == "--threads") into = &wish.threads;
-    if (into != &wish.count) ++i;
-    const std::optional<std::uint64_t> value = i < argc ? number(argv[i]) : std::nullopt;
-    if (!value) return std::nullopt;
-    *into = *value;
-  }
-  return wish;
+  std::vector<std::string> words;
+  const std::string why = option_list("")
+                              .number("--first", wish.first, "", 1)
+                              .number("--threads", wish.threads, "", 1)
+                              .words(words)
+                              .parse(argc, argv);
+  if (!why.empty() || words.size() > 1) return std::nullopt;
+  if (!words.empty()) wish.count = vmm::tools::read_count(words.front(), 1).value_or(0);
+  return wish.count != 0 ? std::optional(wish) : std::nullopt;
 }
 
 [[nodiscard]] double seconds_since(std::chrono::steady_clock::time_point start) {

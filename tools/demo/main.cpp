@@ -14,8 +14,8 @@
 #include <system_error>
 
 #include "../program/backend_name.hpp"
+#include "../program/options.hpp"
 #include "../program/output.hpp"
-#include "../program/usage.hpp"
 #include "race.hpp"
 
 import vmm.backend;
@@ -156,22 +156,27 @@ std::string take_backend(command_line& into, const std::string& name, std::strin
                                   "cuda, cuda:N, level_zero, level_zero:N or host", into.backend);
 }
 
-/// Empty when the option was taken, else what is wrong with it.
-std::string take_option(command_line& into, const std::string& name, const char* value) {
-  if (name != "--backend" && name != "--up-to" && name != "--trace" && name != "--svg" &&
-      name != "--page")
-    return vmm::tools::unknown_option(name, usage);
-  if (value == nullptr || *value == '\0') return name + " takes a value";
-  if (name == "--trace") into.trace_path = value;
-  if (name == "--svg") into.picture_path = value;
-  if (name == "--page") into.page_path = value;
-  if (name == "--backend") return take_backend(into, name, value);
-  if (name != "--up-to") return "";
-  const std::optional<std::uint64_t> size_bytes = vmm::parse_bytes(value);
-  if (!size_bytes || *size_bytes < demo::first_target_bytes || *size_bytes > wish_max_bytes)
-    return "--up-to takes a size from 4MiB to 16GiB; not '" + std::string(value) + "'";
-  into.wished_bytes = *size_bytes;
-  return "";
+/// Empty, or what is wrong with the command line.
+std::string read_words(int count, char** words, command_line& into) {
+  const auto size = [&](std::string_view value) {
+    const std::optional<std::uint64_t> bytes = vmm::parse_bytes(value);
+    if (bytes) into.wished_bytes = *bytes;
+    return bytes && *bytes >= demo::first_target_bytes && *bytes <= wish_max_bytes;
+  };
+  std::string why =
+      option_list(usage)
+          .value("--backend",
+                 [&](const char* value) { return take_backend(into, "--backend", value); })
+          .checked("--up-to", "a size from 4MiB to 16GiB", size)
+          .text("--trace", into.trace_path)
+          .text("--svg", into.picture_path)
+          .text("--page", into.page_path)
+          .parse(count, words);
+  std::string_view backend;
+  vmm::read_text_option("VMM_BACKEND", backend);
+  if (why.empty() && into.backend.kind.empty() && !backend.empty())
+    why = take_backend(into, "VMM_BACKEND", backend);
+  return why;
 }
 
 // ---- the trace -----------------------------------------------------------------------
@@ -362,13 +367,7 @@ int run(const command_line& wanted) {
 int main(int count, char** words) {
   vmm::tools::answer_help(count, words, usage);
   command_line wanted;
-  std::string problem;
-  for (int i = 1; i < count && problem.empty(); i += 2)
-    problem = take_option(wanted, words[i], i + 1 < count ? words[i + 1] : nullptr);
-  std::string_view backend;
-  vmm::read_text_option("VMM_BACKEND", backend);
-  if (problem.empty() && wanted.backend.kind.empty() && !backend.empty())
-    problem = take_backend(wanted, "VMM_BACKEND", backend);
+  const std::string problem = read_words(count, words, wanted);
   std::error_code ignored;  // without a current folder the names stay as they are
   const auto whole = std::filesystem::absolute(wanted.picture_path, ignored);
   if (!ignored && wanted.picture_path != "-") wanted.picture_path = whole.string();

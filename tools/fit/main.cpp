@@ -7,8 +7,8 @@
 // error, or the peak is not known; 3 a file cannot be read, or the command line is wrong; 4 vmm-fit
 // itself ran out of memory.
 
+#include "../program/options.hpp"
 #include "../program/output.hpp"
-#include "../program/usage.hpp"
 
 import vmm.fit;
 import vmm.history_tools;
@@ -60,98 +60,62 @@ int fail(const std::string& why) {
   return exit_unreadable;
 }
 
-/// Reads the command line, one word after another.
-class reader {
- public:
-  reader(int count, char** words) : count_(count), words_(words) {
-    out_.options.beside_bytes = tools::context_bytes;
-  }
-
-  [[nodiscard]] std::optional<command_line> read() {
-    while (next_ < count_ && problem_.empty()) take(words_[next_++]);
-    if (problem_.empty() && out_.paths.empty()) problem_ = "no recording is named";
-    const bool is_batch = out_.batches.front() != 0;
-    if (problem_.empty() && is_batch && (out_.paths.size() != 2 || out_.options.devices.empty()))
-      problem_ = "--batch takes two files, one for each batch size, and a --device";
-    if (!problem_.empty()) return std::nullopt;
-    return out_;
-  }
-  [[nodiscard]] const std::string& problem() const { return problem_; }
-
- private:
-  void take(std::string_view word) {
-    if (!word.starts_with("--") || word == "--") {
-      if (word.starts_with('-') && word != "-") problem_ = tools::unknown_option(word, usage);
-      if (word.empty()) problem_ = tools::empty_name_text;
-      return out_.paths.push_back(tools::input_path(word)), void();
+/// Empty, or what is wrong with the command line.
+std::string read_words(int count, char** words, command_line& into) {
+  tools::fit_options& options = into.options;
+  options.beside_bytes = tools::context_bytes;
+  const auto device = [&](const char* value) {
+    const auto found = tools::find_device(value);
+    if (!found)
+      return option_list::refusal(
+          "--device", "a size as 24GiB, from 1MiB on, or " + tools::device_names(value), value);
+    const auto is_same = [&](const tools::fit_device& each) { return each.name == found->name; };
+    if (std::ranges::none_of(options.devices, is_same)) options.devices.push_back(*found);
+    return std::string();
+  };
+  const auto beside = [&](std::string_view value) {
+    const auto found = value == "0" ? tools::fit_device{} : tools::find_size(value);
+    if (found) options.beside_bytes = found->size_bytes;
+    return found.has_value();
+  };
+  const auto allocator = [&](std::string_view value) {
+    for (std::size_t i = 0; i < tools::fit_allocator_count; ++i) {
+      const auto each = static_cast<tools::fit_allocator>(i);
+      if (value == tools::name_of(each)) options.judged = each;
     }
-    const std::size_t equals = word.find('=');
-    const std::string name(word.substr(0, equals));
-    if (name == "--json") {
-      out_.is_json = true;
-      if (equals != std::string_view::npos) problem_ = "--json takes no value";
-      return;
-    }
-    constexpr std::array known = {"--device", "--allocator", "--conf", "--beside",
-                                  "--of",     "--batch",     "--page"};
-    if (std::find(known.begin(), known.end(), name) == known.end()) {
-      problem_ = tools::unknown_option(word, usage);
-      return;
-    }
-    std::string_view value = equals == std::string_view::npos ? "" : word.substr(equals + 1);
-    if (equals == std::string_view::npos && next_ < count_) value = words_[next_++];
-    if (value.empty()) {
-      problem_ = name + " takes a value";
-      return;
-    }
-    take_value(name, value);
-  }
-  void take_value(const std::string& name, std::string_view value) {
-    const auto refuse = [&](const std::string& expected) {
-      problem_ = name + " takes " + expected + "; not '" + std::string(value) + "'";
-    };
-    if (name == "--device") {
-      const auto found = tools::find_device(value);
-      if (!found) return refuse("a size as 24GiB, from 1MiB on, or " + tools::device_names(value));
-      const auto is_same = [&](const tools::fit_device& each) { return each.name == found->name; };
-      if (std::ranges::none_of(out_.options.devices, is_same))
-        out_.options.devices.push_back(*found);
-    } else if (name == "--beside") {
-      const auto found = value == "0" ? tools::fit_device{} : tools::find_size(value);
-      if (!found) return refuse("a size as 528MiB");
-      out_.options.beside_bytes = found->size_bytes;
-    } else if (name == "--allocator") {
-      for (std::size_t i = 0; i < tools::fit_allocator_count; ++i) {
-        const auto each = static_cast<tools::fit_allocator>(i);
-        if (value == tools::name_of(each)) out_.options.judged = each;
-      }
-      if (!out_.options.judged) refuse("native, expandable, async or vmm");
-    } else if (name == "--page") {
-      out_.page = value;
-    } else if (name == "--of") {
-      out_.options.device = tools::read_count(value, 0);
-      if (!out_.options.device) refuse("the number of a device, from 0 on");
-    } else if (name == "--batch") {
-      const std::size_t comma = std::min(value.find(','), value.size() - 1);
-      const auto first = tools::read_count(value.substr(0, comma), 1);
-      const auto second = tools::read_count(value.substr(comma + 1), 1);
-      if (!first || !second || *first == *second)
-        return refuse("two different batch sizes, from 1 on, as 8,16");
-      out_.batches = {*first, *second};
-    } else {
-      out_.options.conf = value;
-      tools::caching_options tried;
-      const std::string problem = tools::read_conf(value, tried);
-      if (!problem.empty()) problem_ = "--conf: " + problem;
-    }
-  }
-
-  int count_;
-  char** words_;
-  int next_ = 1;
-  command_line out_;
-  std::string problem_;
-};
+    return options.judged.has_value();
+  };
+  const auto batch = [&](std::string_view value) {
+    const std::size_t comma = std::min(value.find(','), value.size());
+    const auto first = tools::read_count(value.substr(0, comma), 1);
+    const auto second = tools::read_count(value.substr(std::min(comma + 1, value.size())), 1);
+    if (first && second) into.batches = {*first, *second};
+    return first && second && *first != *second;
+  };
+  const auto conf = [&](const char* value) {
+    options.conf = value;
+    tools::caching_options tried;
+    const std::string problem = tools::read_conf(value, tried);
+    return problem.empty() ? problem : "--conf: " + problem;
+  };
+  const std::string why =
+      option_list(usage)
+          .value("--device", device)
+          .checked("--allocator", "native, expandable, async or vmm", allocator)
+          .value("--conf", conf)
+          .checked("--beside", "a size as 528MiB", beside)
+          .number("--of", options.device, "the number of a device, from 0 on")
+          .checked("--batch", "two different batch sizes, from 1 on, as 8,16", batch)
+          .flag("--json", into.is_json)
+          .text("--page", into.page)
+          .files(into.paths)
+          .parse(count, words);
+  if (!why.empty()) return why;
+  if (into.paths.empty()) return "no recording is named";
+  if (into.batches.front() != 0 && (into.paths.size() != 2 || options.devices.empty()))
+    return "--batch takes two files, one for each batch size, and a --device";
+  return "";
+}
 
 /// One line on stderr, a second after the start and then once a second.
 class progress_line {
@@ -297,12 +261,12 @@ int run_batch(const command_line& wanted) {
 
 int main(int count, char** words) {
   tools::answer_help(count, words, usage, exit_unreadable);
-  reader line(count, words);
-  std::optional<command_line> wanted = line.read();
+  command_line wanted;
+  if (const std::string problem = read_words(count, words, wanted); !problem.empty()) {
+    tools::refuse_line("vmm-fit", problem);
+    return exit_unreadable;
+  }
   progress_line replays;
-  if (wanted)
-    wanted->options.progress = [&](const std::string& of) { replays.show("replaying " + of); };
-  if (wanted) return wanted->batches.front() != 0 ? run_batch(*wanted) : run(*wanted);
-  tools::refuse_line("vmm-fit", line.problem());
-  return exit_unreadable;
+  wanted.options.progress = [&](const std::string& of) { replays.show("replaying " + of); };
+  return wanted.batches.front() != 0 ? run_batch(wanted) : run(wanted);
 }

@@ -7,8 +7,8 @@
 // Exit codes: 0 all well; 1 a file cannot be written; 2 the command line or a history is wrong; 4
 // the program's own memory ran out.
 
+#include "../program/options.hpp"
 #include "../program/output.hpp"
-#include "../program/usage.hpp"
 
 import vmm.history_tools;
 import vmm.trace;
@@ -60,31 +60,12 @@ std::string read_words(int count, char** words, command_line& into) {
   const kind* const known = find_kind(into.word);
   if (known == nullptr)
     return "the command is page, memory_viz, perfetto or summary; not '" + into.word + "'";
-  for (int i = 2; i < count; ++i) {
-    const std::string word = words[i];
-    if (word == "--out" || word.starts_with("--out=")) {
-      const bool is_attached = word != "--out";
-      if (!is_attached && i + 1 != count) into.out = words[++i];
-      if (is_attached) into.out = word.substr(word.find('=') + 1);
-      if (into.out.empty()) return "--out takes a path";
-    } else if (word == "--device" || word.starts_with("--device=")) {
-      std::string_view value = word;
-      value.remove_prefix(std::min<std::size_t>(9, value.size()));
-      if (value.empty() && i + 1 < count) value = words[++i];
-      std::uint64_t number = 0;
-      const auto [stop, failure] =
-          std::from_chars(value.data(), value.data() + value.size(), number);
-      if (failure != std::errc{} || stop != value.data() + value.size())
-        return "--device takes a number from 0 on; not '" + std::string(value) + "'";
-      into.device = number;
-    } else if (word.empty()) {
-      return vmm::tools::empty_name_text;
-    } else if (word.starts_with("-") && word != "-") {
-      return vmm::tools::unknown_option(word, usage);
-    } else {
-      into.paths.push_back(vmm::tools::input_path(word));
-    }
-  }
+  const std::string why = option_list(usage)
+                              .text("--out", into.out, "a path")
+                              .number("--device", into.device, "a number from 0 on")
+                              .files(into.paths)
+                              .parse(count - 1, words + 1);
+  if (!why.empty()) return why;
   if (into.paths.empty()) return into.word + " takes a history";
   if (into.paths.size() > known->paths_max)
     return "'" + into.paths.back() + "' is one history too many";

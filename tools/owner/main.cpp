@@ -8,8 +8,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "../program/options.hpp"
 #include "../program/output.hpp"
-#include "../program/usage.hpp"
 #include "control.hpp"
 #include "service.hpp"
 
@@ -46,31 +46,6 @@ struct command {
   bool is_daemon = false;
 };
 
-std::string read_option(std::string_view word, std::string_view value, command& into) {
-  const auto bytes = vmm::parse_bytes(value);
-  const auto number = vmm::tools::read_count(value, 0);
-  std::string_view taken = "bytes, such as 40GiB";
-  if (word == "--quiet-ms") taken = "a number from 0 to 60000";
-  if (word == "--priority") taken = "a number from 0 to 7";
-  if (word == "--capacity") taken = "bytes, such as 40GiB, not 0";
-  if (word == "--context" && bytes)
-    into.service.context_bytes = *bytes;
-  else if (word == "--capacity" && bytes && *bytes != 0)
-    into.service.capacity_bytes = *bytes;
-  else if (word == "--guarantee" && bytes)
-    into.guarantee_bytes = *bytes;
-  else if (word == "--limit" && bytes)
-    into.limit_bytes = *bytes;
-  else if (word == "--quiet-ms" && number && *number <= 60'000)
-    into.service.quiet_ms = static_cast<std::uint32_t>(*number);
-  else if (word == "--priority" && number && *number <= 7)
-    into.priority = static_cast<std::uint8_t>(*number);
-  else
-    return std::string(word) + " takes " + std::string(taken) + "; not '" + std::string(value) +
-           "'";
-  return "";
-}
-
 bool is_device(std::string_view name) {
   if (name == "host" || name == "fake") return true;
   return name.size() == 32 && name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
@@ -79,22 +54,28 @@ bool is_device(std::string_view name) {
 // Empty, or what is wrong.
 std::string read_words(int count, char** words, command& into) {
   std::vector<std::string> plain;
-  for (int i = 1; i < count; ++i) {
-    const std::string_view word = words[i];
-    if (word == "--daemon") {
-      into.is_daemon = true;
-    } else if (word == "--elastic") {
-      into.is_elastic = true;
-    } else if (word == "--capacity" || word == "--context" || word == "--guarantee" ||
-               word == "--limit" || word == "--quiet-ms" || word == "--priority") {
-      if (i + 1 == count) return std::string(word) + " takes a value";
-      if (std::string why = read_option(word, words[++i], into); !why.empty()) return why;
-    } else if (word.starts_with("-") && (word.size() < 2 || word[1] < '0' || word[1] > '9')) {
-      return vmm::tools::unknown_option(word, usage);
-    } else {
-      plain.emplace_back(word);
-    }
-  }
+  option_list list(usage);
+  const auto add_bytes = [&](std::string_view name, auto& bytes, std::uint64_t least = 0) {
+    const std::string expected = "bytes, such as 40GiB";
+    list.checked(name, expected + (least != 0 ? ", not 0" : ""),
+                 [&bytes, least](std::string_view value) {
+                   const auto found = vmm::parse_bytes(value);
+                   if (found) bytes = *found;
+                   return found && *found >= least;
+                 });
+  };
+  add_bytes("--capacity", into.service.capacity_bytes, 1);
+  add_bytes("--context", into.service.context_bytes);
+  add_bytes("--guarantee", into.guarantee_bytes);
+  add_bytes("--limit", into.limit_bytes);
+  const std::string why =
+      list.number("--quiet-ms", into.service.quiet_ms, "a number from 0 to 60000", 0, 60'000)
+          .number("--priority", into.priority, "a number from 0 to 7", 0, 7)
+          .flag("--daemon", into.is_daemon)
+          .flag("--elastic", into.is_elastic)
+          .words(plain)
+          .parse(count, words);
+  if (!why.empty()) return why;
   if (plain.empty()) return "serve or ctl comes first";
   into.verb = plain[0];
   const std::size_t first = into.verb == "ctl" ? 2 : 1;

@@ -7,8 +7,8 @@
 // command line, the environment or the trace is wrong; 4 the program's own memory ran out.
 
 #include "../program/backend_name.hpp"
+#include "../program/options.hpp"
 #include "../program/output.hpp"
-#include "../program/usage.hpp"
 #include "../program/variables.hpp"
 
 import vmm.backend;
@@ -71,152 +71,77 @@ int complain(const std::string& text, int code) {
   return code;
 }
 
-/// Reads the command line, one word after another.
-class reader {
- public:
-  reader(int count, char** words) : count_(count), words_(words) {}
+/// Empty, or why a policy is unknown.
+std::string why_no_policy(const std::string& given) {
+  constexpr std::array<std::string_view, 5> known{"va_pool", "keep_mapped", "virtual_caching",
+                                                  "pool", "vpmm"};
+  if (std::ranges::find(known, given) != known.end()) return "";
+  const auto distance = [&](std::string_view one) { return vmm::tools::distance_of(given, one); };
+  const std::string_view nearest = *std::ranges::min_element(known, {}, distance);
+  std::string why = "unknown policy '" + given + "'";
+  if (distance(nearest) <= 2) why += "; the nearest is " + std::string(nearest);
+  return why + ": a policy is one of va_pool, keep_mapped, virtual_caching, pool, vpmm";
+}
 
-  [[nodiscard]] std::optional<command_line> read() {
-    while (next_ < count_ && problem_.empty()) take(words_[next_++]);
-    if (problem_.empty() && out_.trace_path.empty())
-      problem_ = "which trace? The first argument is a file";
-    std::string_view backend;
-    if (!has_backend_) vmm::read_text_option("VMM_BACKEND", backend);
-    if (!backend.empty()) take_backend("VMM_BACKEND", backend);
-    if (problem_.empty() && out_.jitter_seed_count != 0) refuse_beside_seeds();
-    if (!problem_.empty()) return std::nullopt;
-    return out_;
-  }
-  [[nodiscard]] const std::string& problem() const { return problem_; }
+/// Empty, or the option that means of seeds cannot be taken with: they are of the first pass's
+/// memory and driver calls.
+std::string why_no_seeds(const command_line& wanted) {
+  const char* wrong = nullptr;
+  if (wanted.jitter_seed) wrong = "--jitter";
+  if (wanted.run.warm_pass_count != 0) wrong = "--repeat";
+  if (wanted.run.draw) wrong = "--svg";
+  if (wanted.run.record) wrong = "--history";
+  return wrong == nullptr ? "" : "--jitter-seeds takes no " + std::string(wrong);
+}
 
- private:
-  void take(std::string_view word) {
-    const std::size_t equals = word.starts_with("--") ? word.find('=') : std::string_view::npos;
-    const std::string_view name = word.substr(0, equals);
-    if (equals != std::string_view::npos) attached_ = word.substr(equals + 1);
-    if (name == "--backend") {
-      take_backend(name, value_of(name));
-      has_backend_ = true;
-    } else if (name == "--policy") {
-      take_text(name, out_.run.policy);
-      refuse_unknown_policy();
-    } else if (name == "--repeat") {
-      take_number(name, out_.run.warm_pass_count, 0);
-    } else if (name == "--costs") {
-      take_costs(value_of(name));
-    } else if (name == "--jitter") {
-      take_seed(value_of(name));
-    } else if (name == "--jitter-seeds") {
-      take_number(name, out_.jitter_seed_count, 1);
-    } else if (name == "--svg") {
-      take_text(name, out_.svg_path);
-      out_.run.draw = true;
-    } else if (name == "--history") {
-      take_text(name, out_.history_path);
-      out_.run.record = true;
-    } else if (name == "--json") {
-      out_.is_json = true;
-    } else {
-      take_file(word);
-      return;
-    }
-    if (attached_) problem_ = std::string(name) + " takes no value";
-  }
+std::string take_backend(const char* name, std::string_view value, command_line& into) {
+  vmm::tools::backend_name wanted;
+  std::string why =
+      vmm::tools::read_backend(name, value, vmm::tools::replay_backends,
+                               "one of " + std::string(vmm::tools::replay_backends_text), wanted);
+  into.run.backend = wanted.kind;
+  into.run.device = wanted.device;
+  return why;
+}
 
-  /// The word after the option, or what is attached to it by '='.
-  std::string_view value_of(std::string_view name) {
-    if (attached_) return *std::exchange(attached_, std::nullopt);
-    if (next_ < count_) return words_[next_++];
-    problem_ = std::string(name) + " takes a value";
-    return {};
-  }
-
-  void take_text(std::string_view name, std::string& into) {
-    into = value_of(name);
-    if (problem_.empty() && into.empty()) problem_ = std::string(name) + " takes a value";
-  }
-
-  void take_backend(std::string_view name, std::string_view value) {
-    if (!problem_.empty()) return;
-    vmm::tools::backend_name wanted;
-    problem_ =
-        vmm::tools::read_backend(std::string(name), value, vmm::tools::replay_backends,
-                                 "one of " + std::string(vmm::tools::replay_backends_text), wanted);
-    out_.run.backend = wanted.kind;
-    out_.run.device = wanted.device;
-  }
-
-  void take_number(std::string_view name, std::uint32_t& into, std::uint32_t least) {
-    const std::string_view value = value_of(name);
-    if (!problem_.empty()) return;
-    constexpr std::uint32_t most = 1000;
-    const char* const end = value.data() + value.size();
-    const auto [stop, code] = std::from_chars(value.data(), end, into);
-    if (code != std::errc{} || stop != end || into < least || into > most) {
-      problem_ = std::string(name) + " takes a number from " + std::to_string(least) +
-                 " to 1000; not '" + std::string(value) + "'";
-    }
-  }
-
-  void take_seed(std::string_view value) {
-    if (!problem_.empty()) return;
-    const char* const end = value.data() + value.size();
-    std::uint64_t seed = 0;
-    const auto [stop, code] = std::from_chars(value.data(), end, seed);
-    if (code != std::errc{} || stop != end)
-      problem_ = "--jitter takes a whole number from 0 on; not '" + std::string(value) + "'";
-    out_.jitter_seed = seed;
-  }
-
-  void take_costs(std::string_view value) {
-    if (!problem_.empty()) return;
-    if (value != "quiet" && value != "busy")
-      problem_ = "--costs takes quiet or busy; not '" + std::string(value) + "'";
-    out_.run.busy_costs = value == "busy";
-  }
-
-  void refuse_unknown_policy() {
-    constexpr std::array<std::string_view, 5> known{"va_pool", "keep_mapped", "virtual_caching",
-                                                    "pool", "vpmm"};
-    const std::string& given = out_.run.policy;
-    if (!problem_.empty() || std::ranges::find(known, given) != known.end()) return;
-    const auto distance = [&](std::string_view one) { return vmm::tools::distance_of(given, one); };
-    const std::string_view nearest = *std::ranges::min_element(known, {}, distance);
-    problem_ = "unknown policy '" + given + "'";
-    if (distance(nearest) <= 2) problem_ += "; the nearest is " + std::string(nearest);
-    problem_ += ": a policy is one of va_pool, keep_mapped, virtual_caching, pool, vpmm";
-  }
-
-  /// Means are of the first pass's memory and driver calls.
-  void refuse_beside_seeds() {
-    const char* wrong = nullptr;
-    if (out_.jitter_seed) wrong = "--jitter";
-    if (out_.run.warm_pass_count != 0) wrong = "--repeat";
-    if (out_.run.draw) wrong = "--svg";
-    if (out_.run.record) wrong = "--history";
-    if (wrong != nullptr) problem_ = "--jitter-seeds takes no " + std::string(wrong);
-  }
-
-  void take_file(std::string_view word) {
-    if (word.starts_with("-") && word != "-") {
-      problem_ = vmm::tools::unknown_option(word, usage);
-    } else if (!out_.trace_path.empty()) {
-      problem_ = "one trace at a time; '" + std::string(word) + "' is one too many";
-    } else if (word.empty()) {
-      problem_ = vmm::tools::empty_name_text;
-    } else {
-      out_.trace_path = vmm::tools::input_path(word);
-    }
-  }
-
-  int count_;
-  char** words_;
-  int next_ = 1;
-  std::optional<std::string_view> attached_;
-  bool has_backend_ = false;
-  command_line out_;
-  std::string problem_;
-};
+/// Empty, or what is wrong with the command line.
+std::string read_words(int count, char** words, command_line& into) {
+  std::vector<std::string> files;
+  bool has_backend = false;
+  const auto backend = [&](const char* value) {
+    has_backend = true;
+    return take_backend("--backend", value, into);
+  };
+  const auto costs = [&](std::string_view value) {
+    into.run.busy_costs = value == "busy";
+    return value == "busy" || value == "quiet";
+  };
+  std::string why =
+      option_list(usage)
+          .value("--backend", backend)
+          .text("--policy", into.run.policy)
+          .number("--repeat", into.run.warm_pass_count, "a number from 0 to 1000", 0, 1000)
+          .checked("--costs", "quiet or busy", costs)
+          .number("--jitter", into.jitter_seed, "a whole number from 0 on")
+          .number("--jitter-seeds", into.jitter_seed_count, "a number from 1 to 1000", 1, 1000)
+          .text("--svg", into.svg_path)
+          .text("--history", into.history_path)
+          .flag("--json", into.is_json)
+          .files(files)
+          .parse(count, words);
+  if (!why.empty()) return why;
+  if (files.empty()) return "which trace? The first argument is a file";
+  if (files.size() > 1) return "one trace at a time; '" + files[1] + "' is one too many";
+  into.trace_path = files.front();
+  into.run.draw = !into.svg_path.empty();
+  into.run.record = !into.history_path.empty();
+  if (!into.run.policy.empty()) why = why_no_policy(into.run.policy);
+  std::string_view named;
+  if (!has_backend) vmm::read_text_option("VMM_BACKEND", named);
+  if (why.empty() && !named.empty()) why = take_backend("VMM_BACKEND", named, into);
+  if (why.empty() && into.jitter_seed_count != 0) why = why_no_seeds(into);
+  return why;
+}
 
 struct written {
   bool picture = false;
@@ -315,11 +240,9 @@ int replay(const command_line& wanted) {
 
 int main(int count, char** words) {
   vmm::tools::answer_help(count, words, (std::string(usage) + help).c_str());
-  reader line{count, words};
-  const std::optional<command_line> wanted = line.read();
-  if (!wanted) {
-    vmm::tools::refuse_line("vmm-replay", line.problem());
-    return exit_misused;
-  }
-  return replay(*wanted);
+  command_line wanted;
+  const std::string problem = read_words(count, words, wanted);
+  if (problem.empty()) return replay(wanted);
+  vmm::tools::refuse_line("vmm-replay", problem);
+  return exit_misused;
 }

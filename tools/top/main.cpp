@@ -8,8 +8,8 @@
 // the command line is wrong; 4 the program's own memory ran out.
 #include <unistd.h>
 
+#include "../program/options.hpp"
 #include "../program/output.hpp"
-#include "../program/usage.hpp"
 #ifdef VMM_TOP_OWNERS
 #include "../owner/control.hpp"
 #endif
@@ -34,27 +34,6 @@ struct wanted {
   bool json = false;
   std::uint64_t seconds = 1;
 };
-
-// Empty, or what is wrong.
-std::string read_words(int count, char** words, wanted& into) {
-  for (int i = 1; i < count; ++i) {
-    const std::string_view word = words[i];
-    if (word == "--once") {
-      into.once = true;
-    } else if (word == "--json") {
-      into.json = true;
-    } else if (word == "--interval") {
-      if (i + 1 == count) return "--interval takes a value";
-      const auto seconds = vmm::tools::read_count(words[++i], 1);
-      if (!seconds || *seconds > 3600)
-        return "--interval takes seconds, 1 to 3600; not '" + std::string(words[i]) + "'";
-      into.seconds = *seconds;
-    } else {
-      return vmm::tools::unknown_option(word, usage);
-    }
-  }
-  return "";
-}
 
 #ifdef VMM_TOP_OWNERS
 // The tenants of the owners as a table, or as objects of a JSON array. Adds complaints.
@@ -94,12 +73,12 @@ int show(const wanted& how, const char* before) {
 }  // namespace
 
 int main(int count, char** words) {
-  vmm::tools::answer_help(count, words, usage);
   wanted how;
-  if (const std::string problem = read_words(count, words, how); !problem.empty()) {
-    vmm::tools::refuse_line("vmm-top", problem);
-    return 2;
-  }
+  option_list(usage)
+      .flag("--once", how.once)
+      .flag("--json", how.json)
+      .number("--interval", how.seconds, "seconds, 1 to 3600", 1, 3600)
+      .read(count, words);
   const char* const kind = std::getenv("TERM");
   const bool is_terminal =
       ::isatty(STDOUT_FILENO) != 0 && kind != nullptr && std::string_view(kind) != "dumb";

@@ -6,8 +6,8 @@
 // Exit codes: 0 written; 1 the output cannot be written; 2 the command line is wrong; 4 the
 // program's own memory ran out.
 
+#include "../program/options.hpp"
 #include "../program/output.hpp"
-#include "../program/usage.hpp"
 
 import vmm.trace_generator;
 
@@ -42,20 +42,14 @@ int print(const std::string& text) {
 
 int main(int argc, char** argv) {
   vmm::tools::answer_help(argc, argv, usage().c_str());
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    if (word.starts_with("-")) return complain(vmm::tools::unknown_option(word, "--help"));
-  }
-  if (argc < 2) return complain("which kind of trace? The first argument is one");
-  if (argc > 3) return complain("one seed at most; '" + std::string(argv[3]) + "' is one too many");
-  std::uint64_t seed = 1;
-  if (argc == 3) {
-    const std::string_view word = argv[2];
-    const auto read = std::from_chars(word.data(), word.data() + word.size(), seed);
-    if (read.ec != std::errc{} || read.ptr != word.data() + word.size())
-      return complain("a seed is a whole number from 0 on; not '" + std::string(word) + "'");
-  }
-  const std::string text = vmm::tools::generate_trace(argv[1], seed);
-  if (text.empty()) return complain("unknown kind '" + std::string(argv[1]) + "'");
+  std::vector<std::string> words;
+  const std::string why = option_list("--help").words(words).parse(argc, argv);
+  if (!why.empty()) return complain(why);
+  if (words.empty()) return complain("which kind of trace? The first argument is one");
+  if (words.size() > 2) return complain("one seed at most; '" + words[2] + "' is one too many");
+  const auto seed = vmm::tools::read_count(words.size() == 2 ? words[1] : "1", 0);
+  if (!seed) return complain("a seed is a whole number from 0 on; not '" + words[1] + "'");
+  const std::string text = vmm::tools::generate_trace(words[0], *seed);
+  if (text.empty()) return complain("unknown kind '" + words[0] + "'");
   return print(text);
 }
