@@ -220,8 +220,7 @@ class Page(unittest.TestCase):
 
     def made(self, name, size):
         program = shapes.Recording(12)
-        program.segment(shapes.BASE, size)
-        program.alloc(shapes.BASE, size, line=7)
+        program.filled(shapes.BASE, size, line=7)
         path = FOLDER / name
         path.write_bytes(pickle.dumps(shapes.snapshot([program]), 4))
         return path

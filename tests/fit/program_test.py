@@ -66,8 +66,7 @@ def read_again(what):
 def emptied(**event):
     """A recording of a segment that is requested, freed and given back."""
     program = shapes.Recording(12)
-    program.segment(BASE, 100 * MIB)
-    program.alloc(BASE, 100 * MIB)
+    program.filled(BASE, 100 * MIB)
     program.free(BASE)
     program.event("segment_free", BASE, 100 * MIB, **event)
     del program.segments[BASE]
@@ -198,8 +197,7 @@ class Shapes(unittest.TestCase):
 
     def test_two_devices(self):
         small, large = shapes.small_program(12), shapes.small_program(12, 2)
-        large.segment(BASE + 128 * MIB, 100 * MIB)
-        large.alloc(BASE + 128 * MIB, 100 * MIB)
+        large.filled(BASE + 128 * MIB, 100 * MIB)
         path = written(shapes.snapshot([small, large]))
         found = fit(path)
         self.assertEqual((found["device"], found["devices"]), (2, 3))
@@ -458,8 +456,7 @@ class Answers(unittest.TestCase):
         program = shapes.Recording(12)
         for i in range(3):
             at = BASE + i * 128 * MIB
-            program.segment(at, (100 + 2 * i) * MIB)
-            program.alloc(at, (100 + 2 * i) * MIB)
+            program.filled(at, (100 + 2 * i) * MIB)
             program.free(at)
         found = fit(shapes.snapshot([program]), "--device", "110MiB", "--beside", "0")
         self.assertEqual(found["allocators"]["native"]["held_bytes"], 306 * MIB)
@@ -475,8 +472,7 @@ class Answers(unittest.TestCase):
         program.event("snapshot", 0, 0)
         program.segment(BASE, 2 * MIB)
         program.alloc(BASE, 100)
-        program.segment(BASE + 256 * MIB, 90 * MIB)
-        program.alloc(BASE + 256 * MIB, 90 * MIB)
+        program.filled(BASE + 256 * MIB, 90 * MIB)
         found = fit(shapes.snapshot([program]))
         self.assertEqual(found["allocators"]["native"]["held_bytes"], 100 * MIB)
         self.assertEqual(found["self_check"]["error"], 0)
@@ -484,10 +480,8 @@ class Answers(unittest.TestCase):
     def test_empty_cache_before_a_segment(self):
         """As each capture begins: what is released has another stack than the request after it."""
         program = emptied(line=7)
-        program.segment(BASE + 256 * MIB, 90 * MIB)
-        program.alloc(BASE + 256 * MIB, 90 * MIB)
-        program.segment(BASE + 512 * MIB, 60 * MIB)
-        program.alloc(BASE + 512 * MIB, 60 * MIB)
+        program.filled(BASE + 256 * MIB, 90 * MIB)
+        program.filled(BASE + 512 * MIB, 60 * MIB)
         found = fit(shapes.snapshot([program]))
         self.assertEqual(found["allocators"]["native"]["held_bytes"], 150 * MIB)
         self.assertEqual(found["self_check"]["same_segment_events"], 4)
@@ -495,8 +489,7 @@ class Answers(unittest.TestCase):
     def test_a_refusal_of_the_recorded_device(self):
         """The check repeats it; the figure is of a device with room."""
         program = emptied()
-        program.segment(BASE, 110 * MIB)
-        program.alloc(BASE, 110 * MIB)
+        program.filled(BASE, 110 * MIB)
         found = fit(shapes.snapshot([program]))
         self.assertEqual(found["allocators"]["native"]["held_bytes"], 210 * MIB)
         check = found["self_check"]
@@ -644,8 +637,7 @@ class Table(unittest.TestCase):
     def test_ranks(self):
         """The worst counts: 0, 1 and 2 by their allocators, and a length of its own each."""
         good, bad = shapes.small_program(12), shapes.Recording(12)
-        bad.segment(BASE, 200 * MIB)
-        bad.alloc(BASE, 200 * MIB)
+        bad.filled(BASE, 200 * MIB)
         ring = kinds()[3][0]
         one, two = (written(shapes.snapshot([p]), f"rank{i}") for i, p in enumerate((good, bad)))
         for files, code, worst in (
@@ -741,29 +733,34 @@ class Batch(unittest.TestCase):
             at += 32 * MIB
         return written(shapes.snapshot([program]), f"batch{batch}")
 
+    @staticmethod
+    def largest(files, batches="8,16", options=()):
+        """What is found, and its limits on 1 GiB."""
+        words = ("--batch", batches, "--device", "1GiB", "--beside", "0", "--json", *options)
+        found = json.loads(run(FIT, *files, *words).stdout)
+        return found, found["largest_batch"]["1GiB"]
+
     def test_two_recordings_give_the_largest(self):
         one, two = self.recorded(8), self.recorded(16, extra=2)
-        options = ("--device", "1GiB", "--beside", "0", "--json")
         for files, batches in (((one, two), "8,16"), ((two, one), "16,8")):
-            found = json.loads(run(FIT, *files, "--batch", batches, *options).stdout)
+            found, limits = self.largest(files, batches)
             # 1,024 less 100, and less 2 for small blocks: 3 b and 4 KiB, in steps of 2, are 922.
-            self.assertEqual(found["largest_batch"]["1GiB"]["native"]["best"], 307)
+            self.assertEqual(limits["native"]["best"], 307)
             self.assertEqual(found["requests_by_line"], 2)
             self.assertEqual(found["requests_constant"], 1)
             self.assertEqual(found["requests_unmatched"], 2)
-            best = [found["largest_batch"]["1GiB"]["native"][k] for k in ("low", "best", "high")]
+            best = [limits["native"][k] for k in ("low", "best", "high")]
             self.assertEqual(best, sorted(best))
         # So little grows that every batch fits.
-        found = json.loads(run(FIT, one, two, "--batch", "500000,1000000", *options).stdout)
-        self.assertEqual(found["largest_batch"]["1GiB"]["native"]["best"], 1 << 20)
+        found, limits = self.largest((one, two), "500000,1000000")
+        self.assertEqual(limits["native"]["best"], 1 << 20)
         self.assertIn("the search ends at batch 1048576", found["notes"])
 
     @staticmethod
     def trained(batch, steps):
         """Weights, and in each step activations, a workspace from batch 16 on, and a gradient."""
         program = shapes.Recording(12)
-        program.segment(BASE, 100 * MIB)
-        program.alloc(BASE, 100 * MIB, line=1)
+        program.filled(BASE, 100 * MIB, line=1)
         places = [BASE + (i + 1) * 4096 * MIB for i in range(3)]
         sizes = [batch * 3 * MIB, batch * MIB, 100 * MIB]
         for step in range(steps):
@@ -780,11 +777,10 @@ class Batch(unittest.TestCase):
 
     def test_the_numbers_of_steps_may_differ(self):
         files = (self.trained(8, 2000), self.trained(16, 5))
-        options = ("--batch", "8,16", "--device", "1GiB", "--beside", "0", "--json")
-        found = json.loads(run(FIT, *files, *options).stdout)
+        found, limits = self.largest(files)
         self.assertEqual(found["requests_per_iteration"], 3)
         # 1,024 less 200: 3 b and a workspace of b, which the smaller batch does not have.
-        self.assertEqual(found["largest_batch"]["1GiB"]["native"]["best"], 206)
+        self.assertEqual(limits["native"]["best"], 206)
         self.assertEqual(found["requests_unmatched"], 2)
 
     def test_a_workspace_that_is_refused_is_left_out(self):
@@ -801,11 +797,10 @@ class Batch(unittest.TestCase):
                 program.free(places[2])
                 program.free(places[1])
             files.append(written(shapes.snapshot([program]), f"workspace{batch}"))
-        options = ("--batch", "8,16", "--device", "1GiB", "--beside", "0", "--json")
-        found = json.loads(run(FIT, *files, *options).stdout)["largest_batch"]["1GiB"]
-        self.assertEqual(found["native"]["best"], 308)  # 100 and 3 b of 1,024
-        run(FIT, *files, *options, "--page", page := FOLDER / "page.html")
-        fits = re.search(r'"fits": {"1GiB": {"native": "(\w+)"', page.read_text())[1]
+        _, limits = self.largest(files, options=("--page", FOLDER / "page.html"))
+        self.assertEqual(limits["native"]["best"], 308)  # 100 and 3 b of 1,024
+        page = (FOLDER / "page.html").read_text()
+        fits = re.search(r'"fits": {"1GiB": {"native": "(\w+)"', page)[1]
         self.assertEqual(fits, "within_error")  # at 308: with 3 % more or less memory
 
     def test_iterations_may_differ(self):
@@ -822,9 +817,8 @@ class Batch(unittest.TestCase):
                 for at in places:
                     program.free(at)
             files.append(written(shapes.snapshot([program]), f"lengths{batch}"))
-        options = ("--batch", "8,16", "--device", "1GiB", "--beside", "0", "--json")
-        found = json.loads(run(FIT, *files, *options).stdout)["largest_batch"]["1GiB"]
-        self.assertIn(found["expandable"]["best"], range(88, 93))
+        _, limits = self.largest(files)
+        self.assertIn(limits["expandable"]["best"], range(88, 93))
 
     def test_the_files_are_of_two_batches_and_in_order(self):
         one, two = self.recorded(8), self.recorded(16)

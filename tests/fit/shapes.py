@@ -72,12 +72,16 @@ class Recording:
         home["blocks"][at] = (size, rounded or -(-size // 512) * 512, line)
         self.event("alloc", at, size, home["stream"], line, home["segment_pool_id"], tag)
 
-    def free(self, at, completes=True):
+    def filled(self, at, size, **how):
+        """A segment, and a block of its size."""
+        self.segment(at, size)
+        self.alloc(at, size, **how)
+
+    def free(self, at):
         home = self.home(at)
         size, _, line = home["blocks"].pop(at)
         self.event("free_requested", at, size, home["stream"], line, home["segment_pool_id"])
-        if completes:
-            self.event("free_completed", at, size, home["stream"], line, home["segment_pool_id"])
+        self.event("free_completed", at, size, home["stream"], line, home["segment_pool_id"])
 
     def listed(self):
         """The segments as the snapshot has them: blocks end to end."""
