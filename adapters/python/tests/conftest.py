@@ -3,6 +3,7 @@
 """Writes the outcomes to LIBVMM_TEST_XML, where it is set, in lines as GoogleTest writes them:
 ./run test counts the tests in there, and names those that were skipped."""
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -83,6 +84,30 @@ def pytest_configure(config):
     path = os.environ.get("LIBVMM_TEST_XML")
     if path:
         config.pluginmanager.register(Outcomes(path))
+
+
+@pytest.fixture(params=["host", "fake"])
+def driver(request):
+    import libvmm  # a wheel's tests have none here
+
+    with libvmm.Driver(request.param) as opened:
+        yield opened
+
+
+@pytest.fixture
+def standin(monkeypatch):
+    """The tests' stub of CUDA's driver, with a context, for calls of the program's own."""
+    path = os.environ.get("LIBVMM_STANDIN", "")
+    if not os.path.exists(path):
+        pytest.skip("LIBVMM_STANDIN names no stub of CUDA's driver")
+    monkeypatch.setenv("VMM_CUDA_LIBRARY", path)
+    library, context = ctypes.CDLL(path), ctypes.c_void_p()
+    assert library.cuInit(0) == 0
+    assert library.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+    assert library.cuCtxPushCurrent_v2(context) == 0
+    yield library
+    assert library.cuCtxPopCurrent_v2(ctypes.byref(context)) == 0
+    assert library.cuDevicePrimaryCtxRelease_v2(0) == 0
 
 
 # ---- VMM=1 ----------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ an exit with live views. The tests' stub of CUDA shows in which order streams ar
 
 import ctypes
 import gc
-import os
 import subprocess
 import sys
 
@@ -267,39 +266,24 @@ def test_a_tensor_that_ends_while_an_exception_is_pending(pool):
     block.free()
 
 
-@pytest.fixture
-def cuda(monkeypatch):
-    path = os.environ.get("LIBVMM_STANDIN", "")
-    if not os.path.exists(path):
-        pytest.skip("LIBVMM_STANDIN names no stub of CUDA's driver")
-    monkeypatch.setenv("VMM_CUDA_LIBRARY", path)
-    library, context = ctypes.CDLL(path), ctypes.c_void_p()
-    assert library.cuInit(0) == 0
-    assert library.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
-    assert library.cuCtxPushCurrent_v2(context) == 0
-    yield library
-    assert library.cuCtxPopCurrent_v2(ctypes.byref(context)) == 0
-    assert library.cuDevicePrimaryCtxRelease_v2(0) == 0
-
-
 def is_captured(library, stream):
     state = ctypes.c_int()
     assert library.cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(state)) == 0
     return state.value != 0
 
 
-def test_the_consumers_stream_comes_behind_the_blocks(cuda):
+def test_the_consumers_stream_comes_behind_the_blocks(standin):
     """A stream that waits for one that is being captured is captured, too, which can be seen."""
     with libvmm.Driver("cuda", 0) as driver, libvmm.Pool(driver) as pool:
         own, consumer = driver.create_stream(), driver.create_stream()
         block = pool.allocate(4096, own)
         assert block.__dlpack_device__() == (2, 0)
         for stream, waits in ((-1, False), (own, False), (consumer, True)):
-            assert cuda.cuStreamBeginCapture_v2(ctypes.c_void_p(own), 2) == 0
+            assert standin.cuStreamBeginCapture_v2(ctypes.c_void_p(own), 2) == 0
             capsule = block.__dlpack__(stream=stream, max_version=(1, 0))
-            assert is_captured(cuda, consumer) == waits, stream
+            assert is_captured(standin, consumer) == waits, stream
             graph = ctypes.c_void_p()
-            cuda.cuStreamEndCapture(ctypes.c_void_p(own), ctypes.byref(graph))
+            standin.cuStreamEndCapture(ctypes.c_void_p(own), ctypes.byref(graph))
             del capsule
         with pytest.raises(libvmm.InvalidArgument, match="0 names neither"):
             block.__dlpack__(stream=0)

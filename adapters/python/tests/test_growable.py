@@ -21,12 +21,6 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 EXAMPLES = pathlib.Path(__file__).resolve().parents[1] / "examples"
 
 
-@pytest.fixture(params=["host", "fake"])
-def driver(request):
-    with libvmm.Driver(request.param) as opened:
-        yield opened
-
-
 @pytest.fixture
 def manager(driver):
     with libvmm.Manager(driver) as made:

@@ -5,19 +5,12 @@ Method: drivers, pools and managers on the host's memory and on the simulated de
 written and read back; every wrong use is one that the C library refuses."""
 
 import ctypes
-import os
 import random
 import subprocess
 import sys
 
 import libvmm
 import pytest
-
-
-@pytest.fixture(params=["host", "fake"])
-def driver(request):
-    with libvmm.Driver(request.param) as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -204,22 +197,6 @@ def test_captures_are_announced_in_pairs(driver):
             with pytest.raises(libvmm.InvalidArgument, match=r"Pool\.capture_begin\(\)"):
                 pool.capture_end()
             pool.allocate(4096).free()
-
-
-@pytest.fixture
-def standin(monkeypatch):
-    """The tests' stub of CUDA's driver, for calls of the program's own."""
-    path = os.environ.get("LIBVMM_STANDIN", "")
-    if not os.path.exists(path):
-        pytest.skip("LIBVMM_STANDIN names no stub of CUDA's driver")
-    monkeypatch.setenv("VMM_CUDA_LIBRARY", path)
-    library, context = ctypes.CDLL(path), ctypes.c_void_p()
-    assert library.cuInit(0) == 0
-    assert library.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
-    assert library.cuCtxPushCurrent_v2(context) == 0
-    yield library
-    assert library.cuCtxPopCurrent_v2(ctypes.byref(context)) == 0
-    assert library.cuDevicePrimaryCtxRelease_v2(0) == 0
 
 
 def test_captures_that_were_announced_are_asked_about(standin):

@@ -21,12 +21,6 @@ from libvmm.suspend import CONTENTS, TIERS, Suspender
 MIB = 1 << 20
 
 
-@pytest.fixture(params=["host", "fake"])
-def driver(request):
-    with libvmm.Driver(request.param) as opened:
-        yield opened
-
-
 @pytest.fixture
 def weights(driver):
     with libvmm.Manager(driver) as made:
