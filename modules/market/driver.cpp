@@ -9,14 +9,18 @@ import vmm.backend;
 import vmm.base;
 import vmm.optimizer;
 import vmm.std;
-import :lot_parts;
+import :lot_table;
 
 namespace vmm {
 
 // ---- beginning and end ---------------------------------------------------------------
 
 tenant_driver::tenant_driver(driver_interface& inside, const tenant_driver_options& options)
-    : forwarding_driver(inside), options_(options), can_(inside.feature_set()) {
+    : forwarding_driver(inside),
+      options_(options),
+      can_(inside.feature_set()),
+      lots_(std::make_unique<lot_table>()),
+      fills_(std::make_unique<lot_fills>(inside)) {
   can_.fresh_memory_zero = false;
   can_.export_posix_fd = can_.export_fabric = can_.export_dma_buf = false;
   can_.multicast = can_.rdma = can_.compression = false;
@@ -76,14 +80,13 @@ tenant_driver::~tenant_driver() {
     return;
   }
   relief_.leave();
-  if (is_late_) (void)finish_late();
-  for (const auto& [at, each] : mappings_) (void)inside().unmap({{at}, each.size_bytes});
-  mappings_.clear();
-  for (const auto& [token, each] : lots_) {
+  if (fills_->is_late()) (void)finish_late();
+  for (const auto& [at, each] : lots_->mappings()) (void)inside().unmap({{at}, each.size_bytes});
+  for (const auto& [token, each] : lots_->lots()) {
     for (const lot_part& part : each->parts) source_->give({&part.lent, 1});
   }
   leave();
-  if (has_stream_) (void)inside().destroy_stream(stream_);
+  fills_->end();
 }
 
 void tenant_driver::leave() noexcept {
@@ -227,11 +230,6 @@ result<address_range> tenant_driver::reserve(const reserve_request& request) {
 
 // ---- memory --------------------------------------------------------------------------
 
-tenant_driver::lot* tenant_driver::find(physical_handle handle) noexcept {
-  const auto found = lots_.find(static_cast<std::uint64_t>(handle));
-  return found == lots_.end() ? nullptr : found->second.get();
-}
-
 result<physical_handle> tenant_driver::import_once(const lent_handle& lent) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -264,7 +262,7 @@ result<physical_handle> tenant_driver::create(const physical_request& request) {
     return refused(errc::invalid_argument, "memory of an owner is a multiple of 2 MiB");
   lent_list lent;
   try {
-    auto made = std::make_unique<lot>();
+    auto made = std::make_unique<tenant_lot>();
     const status taken = take(request.size_bytes, lent);
     if (!taken) {
       source_->give(lent);
@@ -290,38 +288,35 @@ result<physical_handle> tenant_driver::create(const physical_request& request) {
       made->size_bytes += each.size_bytes;
     }
     const std::lock_guard<std::mutex> lock(mutex_);
-    made->token = lot_token_bit | ++last_token_;
-    const physical_handle handle{made->token};
-    lots_.emplace(made->token, std::move(made));
-    return handle;
+    return lots_->add(std::move(made));
   } catch (const std::bad_alloc&) {
     if (!lent.empty()) source_->give(lent);
     return refused(errc::out_of_host_memory, "operator new failed for a lot of memory");
   }
 }
 
-void tenant_driver::end_if_unused(lot& of, lent_list& given) {
-  if (of.handle_count != 0 || of.mapping_count != 0) return;
-  for (const lot_part& each : of.parts) given.push_back(each.lent);
-  source_->loans().count_given(of.size_bytes);
-  lots_.erase(of.token);
+void tenant_driver::give_back(lent_list& gone) noexcept {
+  if (gone.empty()) return;
+  std::uint64_t bytes = 0;
+  for (const lent_handle& each : gone) bytes += each.size_bytes;
+  source_->loans().count_given(bytes);
+  source_->give(gone);
 }
 
 status tenant_driver::release(physical_handle handle) {
   if (!made_in_.is_here()) return refuse_forked(call::release);
-  if ((static_cast<std::uint64_t>(handle) & lot_token_bit) == 0) return inside().release(handle);
-  lent_list given;
+  if (!lot_table::is_token(handle)) return inside().release(handle);
+  lent_list gone;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    lot* const found = find(handle);
-    if (found == nullptr || found->handle_count == 0)
+    tenant_lot* const found = lots_->find(handle);
+    if (found == nullptr)
       return error{errc::invalid_argument, call::release, 0, "", "no handle of this driver"};
     if (found->handle_count == 1 && found->mapping_count != 0 && !can_.release_while_mapped)
       return error{errc::in_use, call::release, 0, "", "the memory is still mapped"};
-    --found->handle_count;
-    end_if_unused(*found, given);
+    lots_->drop_handle(*found, gone);
   }
-  if (!given.empty()) source_->give(given);
+  give_back(gone);
   return {};
 }
 
@@ -329,10 +324,10 @@ result<physical_handle> tenant_driver::retain(address at) {
   if (!made_in_.is_here()) return refuse_forked(call::retain);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = first_at(at.value);
-    if (can_.retain && found != mappings_.end() && found->first <= at.value) {
-      ++found->second.of->handle_count;
-      return physical_handle{found->second.of->token};
+    tenant_lot* const found = lots_->find_mapped(at);
+    if (can_.retain && found != nullptr) {
+      ++found->handle_count;
+      return physical_handle{found->token};
     }
   }
   return inside().retain(at);
@@ -342,8 +337,7 @@ result<physical_properties> tenant_driver::get_properties(physical_handle handle
   if (!made_in_.is_here()) return refuse_forked(call::get_properties);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const lot* const found = find(handle);
-    if (found != nullptr && found->handle_count != 0) return physical_properties{.where = home()};
+    if (lots_->find(handle) != nullptr) return physical_properties{.where = home()};
   }
   return inside().get_properties(handle);
 }
@@ -352,7 +346,7 @@ result<physical_properties> tenant_driver::get_properties(physical_handle handle
 
 result<shared_handle> tenant_driver::export_handle(physical_handle handle, share_kind kind) {
   if (!made_in_.is_here()) return refuse_forked(call::export_handle);
-  if ((static_cast<std::uint64_t>(handle) & lot_token_bit) != 0 || kind == share_kind::posix_fd) {
+  if (lot_table::is_token(handle) || kind == share_kind::posix_fd) {
     return error{errc::not_supported, call::export_handle, 0, "",
                  "an owner's memory is not shared with other processes"};
   }

@@ -48,13 +48,16 @@ export struct tenant_giver {
   bool gives_idle = false;  ///< it gives only memory that no work uses: also for only_idle
 };
 
+struct tenant_lot;
+class lot_table;
+class lot_fills;
+
 /// A driver over a source.
 export class tenant_driver final : public forwarding_driver {
  public:
   /// Makes the source with the driver's callbacks.
   using source_maker =
       std::function<result<std::unique_ptr<memory_source>>(const source_callbacks&)>;
-  struct lot;
 
   /// Requires: `inside` outlives the driver. Effects: joins. Errors: not_supported (a driver
   /// without descriptors, copies, or unmapping of several mappings), those of `make`.
@@ -104,13 +107,6 @@ export class tenant_driver final : public forwarding_driver {
   [[nodiscard]] status bind_multicast(const multicast_binding& binding) override;
 
  private:
-  struct mapping {
-    std::uint64_t size_bytes = 0;
-    std::uint64_t offset_bytes = 0;  // in the lot
-    lot* of = nullptr;
-  };
-  using mapping_table = std::map<std::uint64_t, mapping>;  // by address
-
   tenant_driver(driver_interface& inside, const tenant_driver_options& options);
   [[nodiscard]] status join(const source_maker& make);
   [[nodiscard]] std::uint64_t ask(const recall_request& what) noexcept;
@@ -118,20 +114,10 @@ export class tenant_driver final : public forwarding_driver {
   [[nodiscard]] status take(std::uint64_t size_bytes, lent_list& out);
   void drop(std::uint64_t id) noexcept;
   [[nodiscard]] result<physical_handle> import_once(const lent_handle& lent);
-  [[nodiscard]] lot* find(physical_handle handle) noexcept;
-  [[nodiscard]] mapping_table::iterator first_at(std::uint64_t address) noexcept;
-  [[nodiscard]] bool any_in(address_range range) noexcept;
-  [[nodiscard]] bool is_cut(address_range range) noexcept;
-  [[nodiscard]] status check_map(const map_request& request, const lot& of) noexcept;
-  [[nodiscard]] status map_parts(const map_request& request, const lot& of);
-  void forget_range(address_range range, lent_list& given);
-  void end_if_unused(lot& of, lent_list& given);
-  [[nodiscard]] bool has_dirty_in(address_range range) noexcept;
+  void give_back(lent_list& gone) noexcept;
   [[nodiscard]] status clear_in(address_range range, std::span<const access_grant> grants);
-  [[nodiscard]] status clear_apart(lot& of);
-  [[nodiscard]] status fill_parts(address base, lot& of);
+  [[nodiscard]] status clear_apart(tenant_lot& of);
   [[nodiscard]] status unmap_now(address_range range);
-  [[nodiscard]] status finish_fills() noexcept;
   [[nodiscard]] status finish_late();
 
   std::unique_ptr<any_backend> owned_;  // the driver inside, or null
@@ -140,16 +126,11 @@ export class tenant_driver final : public forwarding_driver {
   user_count users_;
   const process_mark made_in_;
   std::mutex mutex_;  // over no call
-  std::uint64_t last_token_ = 0;
-  std::unordered_map<std::uint64_t, std::unique_ptr<lot>> lots_;  // by token
-  std::unordered_map<std::uint64_t, physical_handle> imports_;    // by handle
-  mapping_table mappings_;
+  const std::unique_ptr<lot_table> lots_;
+  std::unordered_map<std::uint64_t, physical_handle> imports_;  // by handle
   std::vector<tenant_giver> givers_;
-  std::mutex clearing_;                                   // over a clearing
-  stream_handle stream_ = stream_handle::default_stream;  // for clearing
-  bool has_stream_ = false;
-  std::vector<address_range> apart_;   // cleared at addresses of their own, and mapped
-  std::atomic<bool> is_late_ = false;  // a fill was not waited for, or apart_ has ranges
+  std::mutex clearing_;  // over a clearing
+  const std::unique_ptr<lot_fills> fills_;
   std::unique_ptr<memory_source> source_;
   relief_member relief_;
 };
