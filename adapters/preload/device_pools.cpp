@@ -230,7 +230,7 @@ void device_pools::enforce_retention() noexcept {
   levels_.forget_freed();
   for (stream_pool* each : {&*unordered_, &*ordered_}) {
     const pool_statistics now = each->statistics();
-    const std::uint64_t ready = each->remembered_bytes();
+    const std::uint64_t ready = each->history().remembered_bytes();
     const std::uint64_t kept = std::max(limit, ready - std::min(ready, now.live_bytes));
     if (now.mapped_bytes - std::min(now.mapped_bytes, now.live_bytes) > kept)
       (void)each->trim(kept);

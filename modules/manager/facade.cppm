@@ -270,12 +270,8 @@ export class manager {
   /// Cost: O(log n + handles).
   [[nodiscard]] result<std::vector<memory_segment>> segments(address_range range);
 
-  /// For vmm.suspend. Cost: O(1).
-  [[nodiscard]] suspendable& suspension() noexcept { return suspension_; }
-  /// Requires: the listener is valid until ignore(). Effects: begins to notify it. Cost: O(1), of
-  /// ignore() O(listeners); both wait for a notification in progress.
-  void listen(suspension_listener& to) noexcept { suspension_.listen(to); }
-  void ignore(suspension_listener& gone) noexcept { suspension_.ignore(gone); }
+  /// For vmm.suspend, and listen() for a suspension_listener. Cost: O(1).
+  [[nodiscard]] manager_suspension& suspension() noexcept { return suspension_; }
 
   /// Effects: releases retained memory until at most `limit_bytes` of it are left.
   /// Errors: in the report. Cost: a release for each handle; waits for no work, only for another

@@ -37,7 +37,8 @@ class manager_suspension final : public suspendable {
   /// block.
   [[nodiscard]] bool is_running() const noexcept { return phases_.is_running(); }
   [[nodiscard]] suspension_phases& phases() noexcept { return phases_; }
-  /// Both wait for a listener that is being called.
+  /// Requires: the listener is valid until ignore(). Effects: begins to notify it. Cost: O(1), of
+  /// ignore() O(listeners); both wait for a notification in progress.
   void listen(suspension_listener& to) noexcept;
   void ignore(suspension_listener& gone) noexcept;
 

@@ -126,11 +126,11 @@ std::uint64_t pool_registrations::refused_count() const {
 registered_blocks::registered_blocks(manager& owner, const registration_hooks& hooks) noexcept
     : owner_(owner), owner_use_(use_of::count_of(owner)), hooks_(hooks) {
   check(hooks.enter != nullptr && hooks.leave != nullptr, "registration has two hooks");
-  owner_.listen(*this);
+  owner_.suspension().listen(*this);
 }
 
 registered_blocks::~registered_blocks() {
-  owner_.ignore(*this);
+  owner_.suspension().ignore(*this);
   if (is_away_) return;
   for (const auto& [base, size_bytes] : ranges_) {
     check(size_bytes > 0, "a range without bytes is registered");

@@ -86,4 +86,8 @@ void pool_recording::record(const history_note& what) noexcept {
   if (of_.is_ready()) of_.events_.note(what);  // before, the ring may be another's
 }
 
+std::uint64_t pool_recording::remembered_bytes() const noexcept {
+  return of_.is_ready() ? of_.events_.remembered_bytes() : 0;
+}
+
 }  // namespace vmm

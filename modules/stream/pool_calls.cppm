@@ -97,6 +97,9 @@ class pool_recording {
   /// nothing unless the pool is set up and recorded. Errors: none. Cost: a branch, or a lock and
   /// two records.
   void record(const history_note& what) noexcept;
+  /// With VMM_REMEMBER: the memory that the first request that grows makes ready, from the previous
+  /// run of the program; else 0, as before the first allocation. Cost: none.
+  [[nodiscard]] std::uint64_t remembered_bytes() const noexcept;
 
  private:
   stream_pool& of_;

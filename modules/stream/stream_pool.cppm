@@ -201,11 +201,6 @@ export class stream_pool {
   /// each stream.
   [[nodiscard]] status synchronize();
 
-  /// With VMM_REMEMBER: the memory that the first request that grows makes ready, from the previous
-  /// run of the program; else 0, as before the first allocation. Cost: none.
-  [[nodiscard]] std::uint64_t remembered_bytes() const noexcept {
-    return is_ready() ? events_.remembered_bytes() : 0;
-  }
   /// Effects: releases whole free handles, largest first, until at most `limit_bytes` of free
   /// memory are retained. Memory that unfinished work may use stays. Errors: in the report.
   /// Cost: driver calls by handles; never waits for work. It may run in a thread of its own: others
