@@ -380,6 +380,32 @@ result<bool> pool_growth::map_ahead(growth_plan& plan, preallocate_report& repor
   return true;
 }
 
+void pool_growth::add_room(std::uint32_t stream) {
+  constexpr std::uint64_t share = 32;  // of the live bytes, and of the limit
+  const arena_flush pause(state_, arena_memory::stays);
+  growth_effort effort{.may_move = false, .least_headroom = 1.4};
+  effort.held_bytes = memory_.statistics().held_bytes;
+  effort.limit_bytes = limit_bytes();
+  const auto plan_it = [&]() -> result<growth_plan> {
+    const table_lock state(state_);
+    const std::uint64_t part =
+        std::min(live_granules_of(*state) / share + 1, state->sizes().segment_granules());
+    const stream_request wanted{state->sizes().rounded_to_pages(part), stream};
+    check(wanted.count_granules != 0, "no room is added");
+    const std::uint64_t then_bytes = effort.held_bytes + wanted.size_bytes();
+    const std::uint64_t spare_bytes = effort.limit_bytes / share;
+    const bool exceeds = effort.limit_bytes != 0 && then_bytes > effort.limit_bytes - spare_bytes;
+    bool is_there = false;
+    state->segments().for_each(
+        [&](const segment& in) { is_there = is_there || in.find_free(wanted) != region_id::none; });
+    if (exceeds || is_there) return growth_plan{};
+    return ahead_planner(*state).plan(wanted, effort);
+  };
+  result<growth_plan> plan = plan_it();
+  preallocate_report report;
+  if (plan && plan->target_granules != 0) (void)map_ahead(*plan, report);  // optional
+}
+
 status pool_growth::make_ready(preparation work, preallocate_report& report) {
   const std::uint32_t page_granules =
       state_.with([](auto& state) { return state.sizes().page_granules; });

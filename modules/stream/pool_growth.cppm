@@ -83,6 +83,10 @@ class pool_growth {
   /// Makes memory ready for a later request, step by step: stream_pool::preallocate().
   [[nodiscard]] status make_ready(preparation work, preallocate_report& report)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+  /// New memory, free for the stream, beyond what requests need: its arena passes it on. Creates
+  /// none above 1.4 times the peak of live bytes, or near the pool's limit.
+  void add_room(std::uint32_t stream) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
   /// Frees the addresses, when the pool ends and nothing is mapped.
   void remove_segments() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   /// The error, with the figures of the shortage.

@@ -64,6 +64,7 @@ result<address> slow_path::allocate_once(slow_call& call, relief_pass& relief) {
   if (parts_.reuse.is_first_fit(request)) at = parts_.reuse.finished_of_all(request);
   if (at && !*at)
     at = parts_.reuse.own_or_finished(request);  // its own memory first, then that of others
+  if (at && !*at) at = with_room(request);
   if (at && !*at) at = parts_.reuse.from_arena(request, call.stream);
   if (!at || *at) return note_served(request, call.size_bytes, at);
   const arena_flush pause(state_);
@@ -77,6 +78,16 @@ result<address> slow_path::allocate_once(slow_call& call, relief_pass& relief) {
   if (options_.stream_arenas == arena_rule::always)
     parts_.reuse.provide_arena(request, call.stream);
   return note_served(request, call.size_bytes, grown);
+}
+
+result<address> slow_path::with_room(const stream_request& request) {
+  check(request.count_granules != 0, "no granule is looked for");
+  {
+    const table_lock state(state_);
+    if (!state->arenas().take_room_wish()) return address{};
+  }
+  parts_.growth.add_room(request.stream);
+  return parts_.reuse.own_or_finished(request);
 }
 
 // Free memory of the stream, under the short lock; else the slow path.

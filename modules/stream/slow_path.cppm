@@ -120,6 +120,9 @@ class slow_path {
   [[nodiscard]] result<address> note_served(const stream_request& request,
                                             std::uint64_t asked_bytes, result<address> at) noexcept
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  // With new memory where arenas want room.
+  [[nodiscard]] result<address> with_room(const stream_request& request) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
   [[nodiscard]] result<address> end_failed(const slow_call& call, const error& why)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
   [[nodiscard]] result<address> allocate_once(slow_call& call, relief_pass& relief)

@@ -291,6 +291,43 @@ TEST_F(Arena, AMissTakesTheStatesLockThreeTimes) {
   for (std::size_t i = 0; i < 5; ++i) free(blocks[i], b);
 }
 
+// A little more memory, never above a budget: transfers become rare, or go on.
+TEST_F(Arena, TransfersThatRecurBecomeRareByMemoryWithinTheBudget) {
+  std::uint64_t budget_bytes = 0;
+  for (const bool has_budget : {false, true}) {
+    vmm::pool_options options = with(arena_rule::always);
+    options.budget_bytes = has_budget ? budget_bytes : 0;
+    open(options);
+    std::mt19937 random(1);
+    std::array<stream_handle, 16> streams{};
+    std::array<std::array<address, 128>, 16> blocks{};
+    for (stream_handle& each : streams) each = *driver.create_stream();
+    const auto replace = [&](std::size_t stream, address& at) {
+      if (at) free(at, streams[stream]);
+      at = allocate((512ull << random() % 7) + random() % 512, streams[stream]);
+    };
+    for (std::size_t i = 0; i < streams.size(); ++i)
+      for (address& each : blocks[i]) replace(i, each);
+    const auto transfers_of = [&](int rounds) {
+      const std::uint64_t before = managed->statistics().other_stream_count;
+      for (int i = 0; i < rounds; ++i)
+        for (std::size_t s = 0; s < streams.size(); ++s) replace(s, blocks[s][random() % 128]);
+      return managed->statistics().other_stream_count - before;
+    };
+    const std::uint64_t at_first = transfers_of(2000);
+    const std::uint64_t later = transfers_of(2000);
+    const vmm::pool_statistics now = managed->statistics();
+    if (!has_budget) budget_bytes = now.held_bytes - 2 * MiB;
+    EXPECT_EQ(later * 8 < at_first, !has_budget) << at_first << " " << later;
+    EXPECT_LE(now.held_bytes, has_budget ? budget_bytes : now.peak_live_bytes * 3 / 2 + 2 * MiB);
+    for (std::size_t i = 0; i < streams.size(); ++i)
+      for (const address each : blocks[i]) free(each, streams[i]);
+    expect_agreement();
+    managed.reset();
+    for (const stream_handle each : streams) EXPECT_TRUE(driver.destroy_stream(each));
+  }
+}
+
 // Free neighbours of two arenas, each too small, are coalesced before the pool grows.
 TEST_F(Arena, NeighboursOfSeveralArenasAreJoinedBeforeThePoolGrows) {
   open_with_arenas();

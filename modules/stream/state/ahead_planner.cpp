@@ -132,7 +132,7 @@ result<growth_plan> ahead_planner::plan(const stream_request& wanted,
   check(have < wanted.count_granules, "a growth continues free memory that is large enough");
   const std::uint32_t rest = sizes_.rounded_to_pages(wanted.count_granules - have);
   const place_ahead place = place_of(made, rest);
-  const std::uint64_t room = planner_.headroom(wanted, effort.held_bytes);
+  const std::uint64_t room = planner_.headroom(wanted, effort.held_bytes, effort.least_headroom);
   const std::uint32_t step = step_granules(rest, effort);
   if (room >= std::min(rest, step)) {
     made.create_granules = std::min(rest, step);

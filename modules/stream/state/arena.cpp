@@ -59,6 +59,7 @@ address arena::take(stream_handle stream, std::uint64_t size_bytes) noexcept {
   const std::uint32_t offset = regions_.where(taken).offset;
   blocks_.insert(offset, taken);
   live_granules_ += count;
+  ++taken_count_;
   debug_check(
       [&] {
         assume_locked(rank::arena);
@@ -286,7 +287,7 @@ arena_numbers arena::numbers() const noexcept {
         "an arena has more live granules than "
         "granules");
   const std::uint64_t free_granules = regions_.listed_granules(free_kind) + leaving_granules_;
-  return {live_granules_, free_granules, blocks_.count()};
+  return {live_granules_, free_granules, blocks_.count(), taken_count_};
 }
 
 const char* arena::broken_invariant() const noexcept {

@@ -46,6 +46,7 @@ struct arena_numbers {
   std::uint64_t live_granules = 0;
   std::uint64_t free_granules = 0;
   std::uint64_t live_count = 0;
+  std::uint64_t taken_count = 0;  // blocks allocated here ever
 };
 
 /// A region of an arena other than a hole.
@@ -151,6 +152,7 @@ class alignas(128) arena {
   region_map regions_ VMM_GUARDED_BY(rank::arena);
   live_block_table blocks_ VMM_GUARDED_BY(rank::arena){};
   std::uint64_t live_granules_ VMM_GUARDED_BY(rank::arena) = 0;
+  std::uint64_t taken_count_ VMM_GUARDED_BY(rank::arena) = 0;
   std::uint64_t leaving_granules_ VMM_GUARDED_BY(rank::arena) = 0;
 };
 

@@ -141,6 +141,7 @@ arena_transfer arena_lending::begin_transfer(const stream_request& request) noex
   const granule_range what = from.begin_leaving(
       request.count_granules, std::max(transfer_granules, request.count_granules));
   if (what.count == 0) return {};
+  state_.arenas().count_transfer();
   return {number, what, state_.progress().advance(record)};
 }
 

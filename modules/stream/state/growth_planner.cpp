@@ -57,14 +57,14 @@ bool growth_planner::has_headroom(const stream_request& request,
   return headroom(request, held_bytes) >= request.count_granules;
 }
 
-std::uint64_t growth_planner::headroom(const stream_request& request,
-                                       std::uint64_t held_bytes) const noexcept {
+std::uint64_t growth_planner::headroom(const stream_request& request, std::uint64_t held_bytes,
+                                       double least) const noexcept {
   const std::uint64_t live = live_granules_of(state_);  // a preparation leaves arenas open
   const std::uint64_t peak =
       std::max(records_.peak_live_granules(), live + request.count_granules) * granule_bytes;
   check(peak >= live * granule_bytes, "the peak is below the live bytes");
   check(sizes_.policy.headroom >= 0, "the headroom is negative");
-  const double limit = sizes_.policy.headroom * static_cast<double>(peak) +
+  const double limit = std::max(sizes_.policy.headroom, least) * static_cast<double>(peak) +
                        static_cast<double>(sizes_.policy.tuning.slack_bytes) -
                        static_cast<double>(held_bytes);
   constexpr double limit_max = 9e18;  // fits an integer

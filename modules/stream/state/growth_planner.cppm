@@ -64,6 +64,7 @@ struct growth_effort {
   bool use_all_free = false;       ///< free handles are used up before anything is created
   bool needed_only = false;        ///< no more is created than the request lacks
   bool dedicated = false;          ///< the target continues no free memory
+  double least_headroom = 0;       ///< where it is more than the policy's
   std::uint64_t held_bytes = 0;    ///< physical memory that the pool has now
   std::uint64_t limit_bytes = 0;   ///< the limit of its physical memory; 0: unknown
   std::optional<error> refusal{};  ///< out_of_memory of an earlier attempt for this request
@@ -104,8 +105,8 @@ class growth_planner {
  private:
   friend class ahead_planner;  // a plan of one step
 
-  [[nodiscard]] std::uint64_t headroom(const stream_request& request,
-                                       std::uint64_t held_bytes) const noexcept;
+  [[nodiscard]] std::uint64_t headroom(const stream_request& request, std::uint64_t held_bytes,
+                                       double least = 0) const noexcept;
   [[nodiscard]] bool may_move(const stream_request& request,
                               const growth_effort& effort) const noexcept;
   void choose_start(growth_plan& plan, std::uint64_t more_granules) noexcept;

@@ -37,6 +37,20 @@ status pool_arenas::add(address_range where, stream_handle stream, std::uint32_t
   return {};
 }
 
+// A transfer makes driver calls under the lock of growth: sixteen threads wait for it as long as
+// two thousand allocations take.
+void pool_arenas::count_transfer() noexcept {
+  constexpr std::uint32_t transfers = 64;
+  constexpr std::uint64_t blocks_each = 2048;
+  check(table_ != nullptr, "memory moves between arenas that do not exist");
+  if (++transfer_count_ < transfers) return;
+  transfer_count_ = 0;
+  std::uint64_t taken = 0;
+  table_->for_each([&](std::uint32_t, const arena& of) { taken += of.numbers().taken_count; });
+  const std::uint64_t before = std::exchange(taken_count_, taken);  // also of streams that went
+  wants_room_ = taken < before + transfers * blocks_each;
+}
+
 std::uint64_t pool_arenas::lent_granules() const noexcept {
   if (table_ == nullptr) return 0;
   std::uint64_t lent = 0;
