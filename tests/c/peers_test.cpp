@@ -24,6 +24,12 @@ class Peers : public c_test::Bench {
 
 constexpr vmm_grant reads{VMM_PLACE_DEVICE, 1, VMM_RIGHTS_READ, 0};
 constexpr vmm_grant nothing{VMM_PLACE_DEVICE, 1, VMM_RIGHTS_NONE, 0};
+constexpr std::array<vmm_grant, 6> impossible{{{VMM_PLACE_DEVICE, 0, VMM_RIGHTS_READ, 0},
+                                               {7, 1, VMM_RIGHTS_READ, 0},
+                                               {VMM_PLACE_DEVICE, -1, VMM_RIGHTS_READ, 0},
+                                               {VMM_PLACE_DEVICE, 9, VMM_RIGHTS_READ, 0},
+                                               {VMM_PLACE_DEVICE, 1, 3, 0},
+                                               {VMM_PLACE_DEVICE, 1, VMM_RIGHTS_READ, 5}}};
 
 TEST_F(Peers, TheLinkIsTold) {
   std::uint32_t link = 99;
@@ -122,17 +128,6 @@ TEST_F(Peers, OneBlockOfAPoolHasRightsOfItsOwn) {
   EXPECT_GOOD(vmm_pool_free(pool, shared, nullptr));
 }
 
-TEST_F(Peers, AsThePageShowsIt) {  // docs/c.md
-  vmm_stream stream = nullptr;
-  void* at = nullptr;
-  const vmm_grant reader = {VMM_PLACE_DEVICE, 1, VMM_RIGHTS_READ, 0}; /* kernels of device 1 */
-  vmm_status status = vmm_pool_allocate_dedicated(pool, 64 << 20, stream, &at);
-  if (status == VMM_SUCCESS) status = vmm_pool_set_access(pool, at, &reader, 1);
-  EXPECT_GOOD(status);
-  EXPECT_EQ(rights(at, 1), VMM_RIGHTS_READ);
-  EXPECT_GOOD(vmm_pool_free(pool, at, stream));
-}
-
 TEST_F(Peers, RightsThatABlockOfAPoolCannotHave) {
   void* const shared = take(4096);
   void* whole = nullptr;
@@ -143,13 +138,8 @@ TEST_F(Peers, RightsThatABlockOfAPoolCannotHave) {
   EXPECT_FAILS(vmm_pool_set_access(pool, whole, nullptr, 1), wrong);
   EXPECT_FAILS(vmm_pool_set_access(pool, whole, &reads, 0), wrong);
   EXPECT_FAILS(vmm_pool_set_access(pool, whole, &reads, VMM_GRANTS_MAX + 1), wrong);
-  for (const vmm_grant& each :
-       {vmm_grant{VMM_PLACE_DEVICE, 0, VMM_RIGHTS_READ, 0}, vmm_grant{7, 1, VMM_RIGHTS_READ, 0},
-        vmm_grant{VMM_PLACE_DEVICE, -1, VMM_RIGHTS_READ, 0},
-        vmm_grant{VMM_PLACE_DEVICE, 9, VMM_RIGHTS_READ, 0}, vmm_grant{VMM_PLACE_DEVICE, 1, 3, 0},
-        vmm_grant{VMM_PLACE_DEVICE, 1, VMM_RIGHTS_READ, 5}}) {
+  for (const vmm_grant& each : impossible)
     EXPECT_FAILS(vmm_pool_set_access(pool, whole, &each, 1), wrong);
-  }
   auto* const inside = static_cast<char*>(whole) + 512;
   EXPECT_FAILS(vmm_pool_set_access(pool, inside, &reads, 1), wrong);
   int here = 0;
@@ -197,14 +187,7 @@ TEST_F(Peers, WrongGrantsAreRefused) {
   EXPECT_FAILS(vmm_manager_set_peers(manager, nullptr, 1), wrong);
   EXPECT_FAILS(vmm_manager_set_peers(manager, &reads, 0), wrong);
   EXPECT_FAILS(vmm_manager_set_peers(manager, &reads, VMM_GRANTS_MAX + 1), wrong);
-  const vmm_grant home{VMM_PLACE_DEVICE, 0, VMM_RIGHTS_READ, 0};
-  EXPECT_FAILS(vmm_pool_set_peers(pool, &home, 1), wrong);
-  const vmm_grant nowhere{7, 1, VMM_RIGHTS_READ, 0};
-  EXPECT_FAILS(vmm_pool_set_peers(pool, &nowhere, 1), wrong);
-  const vmm_grant no_right{VMM_PLACE_DEVICE, 1, 3, 0};
-  EXPECT_FAILS(vmm_pool_set_peers(pool, &no_right, 1), wrong);
-  const vmm_grant kept{VMM_PLACE_DEVICE, 1, VMM_RIGHTS_READ, 5};
-  EXPECT_FAILS(vmm_pool_set_peers(pool, &kept, 1), wrong);
+  for (const vmm_grant& each : impossible) EXPECT_FAILS(vmm_pool_set_peers(pool, &each, 1), wrong);
   int here = 0;
   EXPECT_FAILS(vmm_manager_set_access(manager, &here, &reads, 1), VMM_ERROR_UNKNOWN_ADDRESS);
 }

@@ -33,30 +33,6 @@ bool holds(const void* at, int mark, std::size_t size_bytes) {
   return bytes[0] == mark && bytes[size_bytes - 1] == mark;
 }
 
-TEST_F(Threads, ShareAPool) {
-  std::atomic<int> wrong = 0;
-  on_threads([&](int number) {
-    std::minstd_rand random(static_cast<unsigned>(number) + 1);
-    std::vector<std::pair<void*, std::size_t>> live;
-    for (int round = 0; round < rounds; ++round) {
-      const std::size_t size = 1 + random() % 60'000;
-      void* at = nullptr;
-      if (vmm_pool_allocate(pool, size, nullptr, &at) != VMM_SUCCESS) ++wrong;
-      std::memset(at, number, size);
-      live.emplace_back(at, size);
-      if (live.size() < 16) continue;
-      const std::size_t which = random() % live.size();
-      if (!holds(live[which].first, number, live[which].second)) ++wrong;
-      if (vmm_pool_free(pool, live[which].first, nullptr) != VMM_SUCCESS) ++wrong;
-      live[which] = live.back();
-      live.pop_back();
-    }
-    for (const auto& [at, size] : live)
-      if (!holds(at, number, size) || vmm_pool_free(pool, at, nullptr) != VMM_SUCCESS) ++wrong;
-  });
-  EXPECT_EQ(wrong, 0);
-}
-
 TEST_F(Threads, ShareAManager) {
   std::atomic<int> wrong = 0;
   on_threads([&](int number) {

@@ -89,17 +89,6 @@ class Physical : public testing::Test {
 
 // ---- new memory
 
-TEST_F(Physical, MakesOnePieceForAllThatIsMissing) {
-  const memory_list pieces = take(64 * MiB);
-  EXPECT_EQ(in_mib(pieces), sizes_in_mib{64});
-  EXPECT_EQ(driver.calls(call::create), 1u);
-  EXPECT_EQ(memory->statistics().held_bytes, 64 * MiB);
-  EXPECT_EQ(memory->statistics().cached_bytes, 0u);
-  EXPECT_NE(pieces[0]->handle, vmm::physical_handle::none);
-  EXPECT_FALSE(memory->any_shared(pieces));
-  drop(pieces);
-}
-
 TEST_F(Physical, MakesChunksAndAShorterLastOne) {
   vmm::physical_options options = plain();
   options.chunk_bytes = 20 * MiB;
@@ -122,79 +111,6 @@ TEST_F(Physical, AppendsToTheList) {
 }
 
 // ---- reuse
-
-TEST_F(Physical, AFreedPieceServesTheNextRequest) {
-  memory_list pieces = take(32 * MiB);
-  physical_memory* const first = pieces[0];
-  drop(pieces);
-  EXPECT_EQ(memory->statistics().cached_bytes, 32 * MiB);
-  pieces = take(32 * MiB);
-  EXPECT_EQ(pieces, memory_list{first});
-  EXPECT_EQ(driver.calls(call::create), 1u);
-  EXPECT_EQ(memory->statistics().reused_count, 1u);
-  EXPECT_EQ(memory->statistics().cached_count, 0u);
-  drop(pieces);
-}
-
-TEST_F(Physical, TheWarmestOfEqualPiecesIsTakenFirst) {
-  const memory_list first = take(8 * MiB);
-  const memory_list second = take(8 * MiB);
-  drop(second);
-  drop(first);
-  const memory_list again = take(8 * MiB);
-  EXPECT_EQ(again, first);
-  drop(again);
-}
-
-TEST_F(Physical, AnExactMatchIsTakenBeforeALargerSum) {
-  cache({16, 8, 8});
-  const memory_list pieces = take(16 * MiB);
-  EXPECT_EQ(in_mib(pieces), sizes_in_mib{16});
-  drop(pieces);
-}
-
-TEST_F(Physical, GathersTheLargestThatFitAndMakesTheRest) {
-  cache({32, 24, 16});
-  const memory_list pieces = take(64 * MiB);
-  EXPECT_EQ(in_mib(pieces), (sizes_in_mib{32, 24, 8}));
-  EXPECT_EQ(driver.calls(call::create), 4u);
-  drop(pieces);
-}
-
-TEST_F(Physical, ALargerPieceIsNeverTaken) {
-  cache({64});
-  const memory_list pieces = take(62 * MiB);
-  EXPECT_EQ(in_mib(pieces), sizes_in_mib{62});
-  EXPECT_EQ(memory->statistics().cached_bytes, 64 * MiB);
-  drop(pieces);
-}
-
-TEST_F(Physical, TheFragmentFilterHoldsAtItsBoundary) {
-  cache({16});
-  const memory_list at_boundary = take(64 * MiB);  // 16 is a quarter of 64
-  EXPECT_EQ(in_mib(at_boundary), (sizes_in_mib{16, 48}));
-  drop(at_boundary);
-  EXPECT_EQ(memory->trim(0).released_count, 2u);
-
-  cache({16});
-  const memory_list below = take(66 * MiB);  // and less than a quarter of 66
-  EXPECT_EQ(in_mib(below), sizes_in_mib{66});
-  drop(below);
-}
-
-TEST_F(Physical, TheFilterMeasuresAgainstTheWholeRequest) {
-  cache({48, 8});
-  const memory_list pieces = take(64 * MiB);  // 8 is half of what is left, but an eighth of it all
-  EXPECT_EQ(in_mib(pieces), (sizes_in_mib{48, 16}));
-  drop(pieces);
-}
-
-TEST_F(Physical, AnExactRestPassesTheFilter) {
-  cache({60, 4});
-  const memory_list pieces = take(64 * MiB);
-  EXPECT_EQ(in_mib(pieces), (sizes_in_mib{60, 4}));
-  drop(pieces);
-}
 
 TEST_F(Physical, ARatioOfZeroTakesAnythingAndOneOnlyWholeMatches) {
   vmm::physical_options options = plain();

@@ -1,90 +1,48 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two or three threads over one manager, on a fake driver whose work finishes when a thread says
-// so. A seed writes the program. Each thread has a stream and blocks of its own; what they share is
-// memory, addresses and the records. In one program of five a thread suspends the manager now and
-// then and another one resumes it, while the others go on. It imports what it uses, so it is the
-// last include of a file.
+// Two or three threads over one manager. A seed writes the program. Each thread has a stream and
+// blocks of its own; what they share is memory, addresses and the records. It imports what it uses,
+// so it is the last include of a file.
 #ifndef VMM_TESTS_THREADS_MANAGER_PROGRAM_HPP
 #define VMM_TESTS_THREADS_MANAGER_PROGRAM_HPP
 
-#include "program.h"
+#include "allocator_program.hpp"
 
-#include "../support/scheduler.hpp"
-
-import vmm.base;
 import vmm.manager;
 import vmm.observe;
-import vmm.suspend;
 
-class manager_program {
+struct manager_block {
+  vmm::address at{};
+  std::uint64_t size_bytes = 0;
+  std::uint64_t written_bytes = 0;
+  std::optional<std::uint64_t> tag{};
+  bool is_moved = false;  // its memory has gone to another block, and it is still to be freed
+};
+
+class manager_program : public allocator_program<manager_program, manager_block> {
  public:
-  static constexpr std::uint64_t mib = std::uint64_t{1} << 20;
-
-  explicit manager_program(std::uint64_t seed)
-      : numbers_(seed), driver_(machine(numbers_)), sleeps_(seed % 5 == 3) {
-    driver_.set_manual(true);
-    actors_.resize(numbers_.one_in(3) ? 3 : 2);
-    for (std::size_t index = 0; index < actors_.size(); ++index) {
-      actor& each = actors_[index];
-      each.numbers = number_source(numbers_.next());
-      each.own = *driver_.create_stream();
-      each.last_tag = (index + 1) << 32;
-      each.operations = 3 + numbers_.below(5);
-    }
+  explicit manager_program(std::uint64_t seed) : allocator_program(seed) {
+    make_actors();
     manager_ = std::make_unique<vmm::manager>(driver_, options());
     if (numbers_.one_in(2)) (void)manager_->set_up();
-    if (sleeps_) {
-      sleeper_ = std::make_unique<vmm::suspender>();
-      if (!sleeper_->add(*manager_, {.tag = "blocks"})) complain("the manager is not a region");
-    }
+    if (sleeps_) add_to_sleeper(*manager_);
     if (numbers_.one_in(2)) warm_up();
-  }
-
-  [[nodiscard]] std::size_t thread_count() const { return actors_.size(); }
-
-  void run_thread(std::size_t index) {
-    actor& self = actors_[index];
-    for (std::uint64_t left = self.operations; left > 0 && self.wrong == nullptr; --left)
-      operation(self);
   }
 
   /// nullptr when nothing is wrong.
   [[nodiscard]] const char* finish() {
     if (is_asleep_) wake();
-    for (const actor& each : actors_) complain(each.wrong);
-    if (driver_.misuse_count() != 0) complain("the driver saw a misuse");
+    look_at_threads();
     if (!manager_->validate()) complain("the manager is not valid");
     if (wrong_ == nullptr) give_all_back();
     sleeper_.reset();
     manager_.reset();
-    if (!driver_.finish_all()) complain("work could not finish");
-    for (const actor& each : actors_) (void)driver_.destroy_stream(each.own);
-    if (!driver_.check_empty()) complain("the driver still has something");
-    for (const auto& misuse : driver_.misuses())
-      detail_ += std::string(vmm::fake::name_of(misuse.kind)) + ", " + misuse.detail + "; ";
-    if (driver_.misuse_count() != 0) complain("the driver saw a misuse");
-    return wrong_;
+    return end();
   }
-  [[nodiscard]] const std::string& detail() const { return detail_; }
 
  private:
-  struct block {
-    vmm::address at{};
-    std::uint64_t size_bytes = 0;
-    std::uint64_t written_bytes = 0;
-    std::optional<std::uint64_t> tag{};
-    bool is_moved = false;  // its memory has gone to another block, and it is still to be freed
-  };
-  struct actor {
-    number_source numbers{0};
-    vmm::stream_handle own{};
-    std::vector<block> blocks{};
-    std::uint64_t last_tag = 0;
-    std::uint64_t operations = 0;
-    const char* wrong = nullptr;
-  };
+  friend allocator_program;
 
   // No allocation keeps memory that a suspension gave back.
   void wake() {
@@ -97,11 +55,7 @@ class manager_program {
   }
 
   [[nodiscard]] static vmm::fake::profile machine(number_source& numbers) {
-    vmm::fake::profile plays = vmm::fake::profile::cuda();
-    const std::uint64_t choice = numbers.below(8);
-    if (choice == 5) plays = vmm::fake::profile::level_zero();
-    if (choice == 6) plays.can.alias = vmm::alias_level::none;
-    if (choice == 7) plays.can.spanning_unmap = false;
+    vmm::fake::profile plays = some_profile(numbers);
     plays.device_memory_bytes = numbers.one_in(2) ? 24 * mib : 256 * mib;
     return plays;
   }
@@ -145,32 +99,10 @@ class manager_program {
     request.growth_bytes = self.numbers.one_in(4) ? 4 * mib : 0;
     request.stream = self.own;
     const auto at = manager_->allocate(request);
-    if (!at) return expect_refusal(self, at.error().code);
+    if (!at) return expect_refusal(self, at.error(), "an allocation failed");
     block fresh{*at, size_bytes};
     use(self, fresh);
     self.blocks.push_back(fresh);
-  }
-
-  // For want of memory, or since another thread has suspended the blocks.
-  void expect_refusal(actor& self, vmm::errc code) const {
-    const bool is_away = sleeps_ && code == vmm::errc::in_use;
-    if (code != vmm::errc::out_of_memory && !is_away) self.wrong = "a call failed without a reason";
-  }
-
-  // The work of all threads is waited for.
-  void suspend_or_resume(actor& self) {
-    const vmm::sync::lock_guard held(asleep_mutex_);
-    if (is_asleep_) {
-      const vmm::status awake = sleeper_->resume();
-      is_asleep_ = !awake;
-      if (is_asleep_) expect_refusal(self, awake.error().code);
-      return;
-    }
-    std::vector<vmm::stream_handle> streams;
-    for (const actor& each : actors_) streams.push_back(each.own);
-    const auto done = sleeper_->suspend({.streams = streams});
-    is_asleep_ = done.has_value();
-    if (!is_asleep_) expect_refusal(self, done.error().code);
   }
 
   // From here to here another thread's blocks are in a history; one thread's at a time is recorded.
@@ -183,12 +115,6 @@ class manager_program {
     if (!manager_->history().stop()) self.wrong = "a history could not end";
   }
 
-  // Nothing is launched while the memory is away.
-  void use(actor& self, block& what) {
-    if (!sleeps_) return launch(self, what);
-    const vmm::sync::shared_guard held(asleep_mutex_);
-    if (!is_asleep_) launch(self, what);
-  }
   // Reads what was written there last and writes anew, all of the block.
   void launch(actor& self, block& what) {
     const vmm::address_range written{what.at, what.written_bytes};
@@ -203,11 +129,6 @@ class manager_program {
     what.written_bytes = what.size_bytes;
   }
 
-  [[nodiscard]] static block* some_block(actor& self) {
-    if (self.blocks.empty()) return nullptr;
-    return &self.blocks[self.numbers.below(self.blocks.size())];
-  }
-
   void free(actor& self) {
     block* const gone = some_block(self);
     if (gone == nullptr) return;
@@ -217,7 +138,7 @@ class manager_program {
   // It stays where another thread is just suspending it.
   void give_back(actor& self, block& gone) {
     const vmm::status freed = manager_->free(gone.at);
-    if (!freed) return expect_refusal(self, freed.error().code);
+    if (!freed) return expect_refusal(self, freed, "a block could not be freed");
     gone = self.blocks.back();
     self.blocks.pop_back();
   }
@@ -230,7 +151,7 @@ class manager_program {
     request.size_bytes = (1 + self.numbers.below(6)) * 2 * mib;
     request.names_stream = self.numbers.one_in(2);
     const auto at = manager_->resize(request);
-    if (!at) return expect_refusal(self, at.error().code);
+    if (!at) return expect_refusal(self, at.error(), "a block could not be resized");
     changed->at = *at;
     changed->size_bytes = request.size_bytes;
     changed->written_bytes = std::min(changed->written_bytes, request.size_bytes);
@@ -257,7 +178,7 @@ class manager_program {
     const bool moves = self.numbers.one_in(2);
     const auto mode = moves ? vmm::copy_mode::move : vmm::copy_mode::copy;
     const vmm::status copied = give_copy(request, mode);
-    if (!copied) return expect_refusal(self, copied.error().code);
+    if (!copied) return expect_refusal(self, copied, "a copy failed");
     to->tag = from->tag;
     to->written_bytes = from->written_bytes;
     from->is_moved = moves;
@@ -283,23 +204,7 @@ class manager_program {
     if (manager_->statistics().live_count != 0) complain("a block is left");
   }
 
-  static void note(actor& self, const vmm::status& answer, const char* what) {
-    if (!answer && self.wrong == nullptr) self.wrong = what;
-  }
-  void complain(const char* what) {
-    if (wrong_ == nullptr) wrong_ = what;
-  }
-
-  number_source numbers_;
-  scheduled_driver driver_;
-  std::vector<actor> actors_;
   std::unique_ptr<vmm::manager> manager_;
-  const bool sleeps_;
-  vmm::sync::shared_mutex asleep_mutex_;
-  bool is_asleep_ = false;  // under it
-  std::unique_ptr<vmm::suspender> sleeper_;
-  const char* wrong_ = nullptr;
-  std::string detail_;
 };
 
 #endif

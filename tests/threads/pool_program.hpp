@@ -1,72 +1,59 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two or three threads over one stream pool, on a fake driver whose work finishes when a thread
-// says so. A seed writes the program. Each thread has a stream of its own, and one is everyone's.
-// In one program of five a thread suspends the pool now and then and another one resumes it, while
-// the others allocate and free. The driver checks that nothing is used, unmapped or handed on while
-// unfinished work may touch it, that every kernel finds what the one before it left in the block,
-// and that no handle is used that is gone. It imports what it uses, so it is the last include of a
-// file.
+// Two or three threads over one stream pool. A seed writes the program. Each thread has a stream of
+// its own, and one is everyone's. The driver checks that nothing is used, unmapped or handed on
+// while unfinished work may touch it, that every kernel finds what the one before it left in the
+// block, and that no handle is used that is gone. It imports what it uses, so it is the last
+// include of a file.
 #ifndef VMM_TESTS_THREADS_POOL_PROGRAM_HPP
 #define VMM_TESTS_THREADS_POOL_PROGRAM_HPP
 
-#include "program.h"
-
-#include "../support/scheduler.hpp"
 #include "../support/silent_observer.hpp"
+#include "allocator_program.hpp"
 
-import vmm.base;
 import vmm.observe;
 import vmm.stream;
-import vmm.suspend;
 
-class pool_program {
+struct pool_block {
+  vmm::address at{};
+  std::uint64_t size_bytes = 0;
+  vmm::stream_handle stream{};
+  std::optional<std::uint64_t> tag{};
+  bool is_pinned = false;
+  bool is_freed = false;  // while it is pinned
+};
+struct pool_actor : actor_with<pool_block> {
+  vmm::stream_handle outside{};  // the pool does not know it
+  vmm::event_handle event{};
+};
+
+class pool_program : public allocator_program<pool_program, pool_block, pool_actor> {
  public:
-  static constexpr std::uint64_t mib = std::uint64_t{1} << 20;
-
   /// With `unordered` blocks are freed after everything too, and used by a stream of each thread
   /// that the pool does not know.
   explicit pool_program(std::uint64_t seed, bool unordered = false)
-      : numbers_(seed), driver_(machine(numbers_)), arenas_(seed % 2 == 0), sleeps_(seed % 5 == 3) {
+      : allocator_program(seed), arenas_(seed % 2 == 0) {
     unordered_ = unordered && driver_.feature_set().record_all;
-    driver_.set_manual(true);
     driver_.set_gone_streams_undefined(true);
     shared_ = make_stream();
-    actors_.resize(numbers_.one_in(3) ? 3 : 2);
-    for (std::size_t index = 0; index < actors_.size(); ++index) {
-      actor& each = actors_[index];
-      each.numbers = number_source(numbers_.next());
-      each.own = make_stream();
+    make_actors();
+    for (actor& each : actors_) {
       each.event = *driver_.create_event();
       if (unordered_) each.outside = make_stream();
-      each.last_tag = (index + 1) << 32;
-      each.operations = 3 + numbers_.below(5);
     }
     pool_ = std::make_unique<pool>(driver_, options());
-    if (sleeps_) add_to_sleeper();
+    if (sleeps_) add_to_sleeper(*pool_);
     const bool listens =
         !sleeps_ && numbers_.one_in(2) && pool_->remaps().subscribe(frees_handed_over_).has_value();
     if (!numbers_.one_in(3)) (void)pool_->set_up();
     if (numbers_.one_in(2)) warm_up(listens);
   }
 
-  [[nodiscard]] std::size_t thread_count() const { return actors_.size(); }
-
-  void run_thread(std::size_t index) {
-    actor& self = actors_[index];
-    for (std::uint64_t left = self.operations; left > 0 && self.wrong == nullptr; --left)
-      operation(self);
-  }
-
   /// nullptr when nothing is wrong.
   [[nodiscard]] const char* finish() {
     if (is_asleep_) wake();
-    for (const actor& each : actors_) {
-      complain(each.wrong);
-      if (each.why.code != vmm::errc::none) detail_ += std::string(each.why.detail) + "; ";
-    }
-    if (driver_.misuse_count() != 0) complain("the driver saw a misuse");
+    look_at_threads();
     if (const vmm::status valid = pool_->validate(); !valid) complain(valid.error().detail);
     // The destructor announces what it unmaps: nothing is left for the callback then.
     const std::uint64_t handed_over = handed_over_.exchange(0, std::memory_order_acq_rel);
@@ -75,42 +62,13 @@ class pool_program {
     if (wrong_ == nullptr) give_all_back();
     sleeper_.reset();
     pool_.reset();
-    if (!driver_.finish_all()) complain("work could not finish");
-    for (const actor& each : actors_) {
-      (void)driver_.destroy_event(each.event);
-      (void)driver_.destroy_stream(each.own);
-      if (unordered_) (void)driver_.destroy_stream(each.outside);
-    }
-    (void)driver_.destroy_stream(shared_);
-    if (!driver_.check_empty()) complain("the driver still has something");
-    for (const auto& misuse : driver_.misuses())
-      detail_ += std::string(vmm::fake::name_of(misuse.kind)) + ", " + misuse.detail + "; ";
-    if (driver_.misuse_count() != 0) complain("the driver saw a misuse");
-    return wrong_;
+    for (const actor& each : actors_) (void)driver_.destroy_event(each.event);
+    return end();
   }
-  [[nodiscard]] const std::string& detail() const { return detail_; }
 
  private:
   using pool = vmm::stream_pool;
-  struct block {
-    vmm::address at{};
-    std::uint64_t size_bytes = 0;
-    vmm::stream_handle stream{};
-    std::optional<std::uint64_t> tag{};
-    bool is_pinned = false;
-    bool is_freed = false;  // while it is pinned
-  };
-  struct actor {
-    number_source numbers{0};
-    vmm::stream_handle own{};
-    vmm::stream_handle outside{};  // the pool does not know it
-    vmm::event_handle event{};
-    std::vector<block> blocks{};
-    std::uint64_t last_tag = 0;
-    std::uint64_t operations = 0;
-    const char* wrong = nullptr;
-    vmm::error why{};
-  };
+  friend allocator_program;
 
   class silent_listener final : public vmm::remap_listener {
    public:
@@ -151,11 +109,7 @@ class pool_program {
   }
 
   [[nodiscard]] static vmm::fake::profile machine(number_source& numbers) {
-    vmm::fake::profile plays = vmm::fake::profile::cuda();
-    const std::uint64_t choice = numbers.below(8);
-    if (choice == 5) plays = vmm::fake::profile::level_zero();
-    if (choice == 6) plays.can.alias = vmm::alias_level::none;
-    if (choice == 7) plays.can.spanning_unmap = false;
+    vmm::fake::profile plays = some_profile(numbers);
     plays.traps.stream_numbers_again = numbers.one_in(2);
     plays.device_memory_bytes = numbers.one_in(2) ? 16 * mib : 256 * mib;
     return plays;
@@ -185,7 +139,13 @@ class pool_program {
     return out;
   }
 
-  [[nodiscard]] vmm::stream_handle make_stream() { return *driver_.create_stream(); }
+  [[nodiscard]] std::vector<vmm::stream_handle> streams() const {
+    std::vector<vmm::stream_handle> all = allocator_program::streams();
+    all.push_back(shared_);
+    if (!unordered_) return all;
+    for (const actor& each : actors_) all.push_back(each.outside);
+    return all;
+  }
 
   // Free memory with unfinished work on it, before the threads begin.
   void warm_up(bool parks) {
@@ -210,35 +170,6 @@ class pool_program {
     if (choice < 82) return (void)pool_->trim(0);
     if (choice < 88) return look(self);
     driver_.finish_some(self.numbers.next());
-  }
-
-  void add_to_sleeper() {
-    sleeper_ = std::make_unique<vmm::suspender>();
-    if (!sleeper_->add(*pool_, {.tag = "pool"})) complain("the pool is not a region");
-  }
-  // The work of all streams is waited for: those of the threads that the pool does not know, too.
-  void suspend_or_resume(actor& self) {
-    const vmm::sync::lock_guard held(asleep_mutex_);
-    if (is_asleep_) {
-      const vmm::status awake = sleeper_->resume();
-      is_asleep_ = !awake;
-      if (is_asleep_ && !may_refuse(awake.error().code))
-        note(self, awake, "the pool could not be resumed");
-      return;
-    }
-    std::vector<vmm::stream_handle> streams{shared_};
-    for (const actor& each : actors_) {
-      streams.push_back(each.own);
-      if (unordered_) streams.push_back(each.outside);
-    }
-    const auto done = sleeper_->suspend({.streams = streams});
-    is_asleep_ = done.has_value();
-    if (is_asleep_) return;
-    if (!may_refuse(done.error().code)) note(self, done.error(), "the pool could not be suspended");
-  }
-  // Whether that is because the pool is suspended.
-  [[nodiscard]] bool may_refuse(vmm::errc code) const {
-    return code == vmm::errc::out_of_memory || (sleeps_ && code == vmm::errc::in_use);
   }
 
   void operation(actor& self) {
@@ -290,11 +221,7 @@ class pool_program {
   void allocate_dedicated(actor& self) {
     block fresh{.size_bytes = some_size(self.numbers), .stream = self.own};
     const auto at = pool_->allocate_dedicated(fresh.size_bytes, fresh.stream);
-    if (!at) {
-      if (!may_refuse(at.error().code))
-        note(self, at.error(), "an allocation of whole mappings failed");
-      return;
-    }
+    if (!at) return expect_refusal(self, at.error(), "an allocation of whole mappings failed");
     fresh.at = *at;
     use(self, fresh);
     self.blocks.push_back(fresh);
@@ -311,21 +238,12 @@ class pool_program {
     fresh.size_bytes = some_size(self.numbers);
     fresh.stream = self.numbers.one_in(3) ? shared_ : self.own;
     const auto at = pool_->allocate(fresh.size_bytes, fresh.stream);
-    if (!at) {
-      if (!may_refuse(at.error().code)) note(self, at.error(), "an allocation failed");
-      return;
-    }
+    if (!at) return expect_refusal(self, at.error(), "an allocation failed");
     fresh.at = *at;
     use(self, fresh);
     self.blocks.push_back(fresh);
   }
 
-  // Nothing is launched while the memory is away.
-  void use(actor& self, block& what) {
-    if (!sleeps_) return launch(self, what);
-    const vmm::sync::shared_guard held(asleep_mutex_);
-    if (!is_asleep_) launch(self, what);
-  }
   void launch(actor& self, block& what) {
     const vmm::address_range range{what.at, what.size_bytes};
     vmm::fake::kernel work{.name = "work", .duration_us = 5};
@@ -335,11 +253,6 @@ class pool_program {
     work.tag = ++self.last_tag;
     note(self, driver_.launch(what.stream, work), "a kernel could not be launched");
     what.tag = self.last_tag;
-  }
-
-  [[nodiscard]] block* some_block(actor& self) {
-    if (self.blocks.empty()) return nullptr;
-    return &self.blocks[self.numbers.below(self.blocks.size())];
   }
 
   void remove(actor& self, block* gone) {
@@ -492,35 +405,17 @@ class pool_program {
     if (pool_->statistics().live_count != 0) complain("a block is left");
   }
 
-  static void note(actor& self, const vmm::status& answer, const char* what) {
-    if (answer || self.wrong != nullptr) return;
-    self.wrong = what;
-    self.why = answer.error();
-  }
-  void complain(const char* what) {
-    if (wrong_ == nullptr) wrong_ = what;
-  }
-
-  number_source numbers_;
-  scheduled_driver driver_;
   const bool arenas_;
-  const bool sleeps_;
   silent_observer observer_;
   silent_listener silent_listener_;
   handed_over_listener frees_handed_over_{*this};
   vmm::stream_handle shared_{};
   vmm::sync::atomic<std::uint64_t> handed_over_ = 0;
-  std::vector<actor> actors_;
   std::unique_ptr<pool> pool_;
-  vmm::sync::shared_mutex asleep_mutex_;
-  bool is_asleep_ = false;  // under it
-  std::unique_ptr<vmm::suspender> sleeper_;
   bool captures_ = false;
   bool announces_ = false;  // captures
   bool forgets_ = false;    // each stream that goes
   bool unordered_ = false;
-  const char* wrong_ = nullptr;
-  std::string detail_;
 };
 
 /// The same seed's program with frees after everything among its calls.

@@ -237,13 +237,6 @@ TEST_F(OnFake, WorksOnMemoryThatTheHostCannotReach) {
   EXPECT_EQ(driver.calls(call::unmap), 0u) << "it grew at its address";
 }
 
-using OnFakeDeathTest = OnFake;
-TEST_F(OnFakeDeathTest, HostAccessWhereThereIsNone) {
-  vector<int> numbers(*managed);
-  ASSERT_TRUE(numbers.push_back(1));
-  EXPECT_DEATH((void)numbers.data(), "not for the host");
-}
-
 struct alignas(32768) sheet {
   std::array<std::uint64_t, 4096> words;
 };
