@@ -53,6 +53,11 @@ void market_lots::make_void(owned_handle& handle) {
       std::max(state_.create_after_ns, state_.now_ns + clearing_ns(handle.size_bytes));
 }
 
+void market_lots::release_free() {
+  for (owned_handle& each : state_.records.handles())
+    if (each.state == handle_state::free) make_void(each);
+}
+
 void market_lots::drop_import(owned_handle& handle, const tenant_record& of) {
   handle.importers &= ~state_.records.bit_of(of);
   if (handle.state == handle_state::leaving) make_void(handle);

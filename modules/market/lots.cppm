@@ -42,6 +42,8 @@ class market_lots {
   void make_void(owned_handle& handle);
   /// An import has ended.
   void drop_import(owned_handle& handle, const tenant_record& of);
+  /// Free handles serve nothing further.
+  void release_free();
   /// Requests the end of the imports of void handles.
   void send_drops();
   /// The handles of a request that was granted, in messages.

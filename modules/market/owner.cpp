@@ -180,6 +180,12 @@ void market_owner::tick(std::int64_t now_ns) {
   end_event();
 }
 
+void market_owner::release_free(std::int64_t now_ns) {
+  at(now_ns);
+  lots_.release_free();
+  end_event();
+}
+
 std::int64_t market_owner::next_deadline_ns() const noexcept {
   std::int64_t next = std::numeric_limits<std::int64_t>::max();
   const auto at_least = [&](std::int64_t at) {

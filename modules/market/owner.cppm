@@ -51,6 +51,8 @@ export class market_owner {
   /// The device was reset: every handle is void, every tenant is refused, the owner ends.
   void lose_device(std::int64_t now_ns);
   void tick(std::int64_t now_ns);
+  /// An owner without tenants that stays: its free memory goes back to the driver.
+  void release_free(std::int64_t now_ns);
 
   /// The next time at which tick() changes something; the largest value: never.
   [[nodiscard]] std::int64_t next_deadline_ns() const noexcept;

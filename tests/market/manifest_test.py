@@ -42,6 +42,7 @@ def main() -> int:
     ((_, inside),) = folders
     command = pod_of(parts[0])["containers"][0]["command"]
     assert command[:3] == ["vmm-owner", "serve", inside]
+    assert "--stay" in command, "a cluster would restart an owner without tenants for ever"
     assert variables["VMM_OWNER"] == inside
     keys = {word.split("=")[0] for word in variables["VMM_TENANT"].split(",")}
     assert keys <= {"guarantee", "limit", "priority", "elastic", "name", "group", "job"}

@@ -112,6 +112,24 @@ struct giving {
   [[nodiscard]] vmm::source_callbacks callbacks() { return {.of = this, .ask = &giving::ask}; }
 };
 
+// Empty without an owner. The request comes late.
+std::string read_metrics(const std::string& folder) {
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  const std::string path = folder + "/owner-" + device() + ".metrics";
+  std::copy(path.begin(), path.end(), name.sun_path);
+  const int monitor = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  std::string text;
+  if (::connect(monitor, reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0) {
+    char part[4096];
+    for (ssize_t came = 0; (came = ::read(monitor, part, sizeof part)) > 0;)
+      text.append(part, static_cast<std::size_t>(came));
+    EXPECT_EQ(::send(monitor, "GET /", 5, MSG_NOSIGNAL), 5);
+  }
+  ::close(monitor);
+  return text;
+}
+
 TEST_F(MarketProcesses, MemoryMovesAndTheOwnerEndsWithTheLast) {
   start_owner();
   auto one = join(options("one"));
@@ -141,6 +159,27 @@ TEST_F(MarketProcesses, MemoryMovesAndTheOwnerEndsWithTheLast) {
   one.reset();
   two.reset();
   wait_owner();  // or the test does not end
+}
+
+TEST_F(MarketProcesses, AnOwnerThatStaysHasNoMemoryWithoutATenant) {
+  start_owner({"--stay"});
+  for (int turn = 0; turn < 2; ++turn) {
+    auto one = join(options("one"));
+    ASSERT_TRUE(one);
+    lent_list lot;
+    ASSERT_TRUE(one->take({800 * MiB, patience_ns}, lot));
+    one->give(lot);
+    one.reset();
+    std::string text = read_metrics(folder_);
+    while (!text.empty() && !contains(text, "vmm_market_free_bytes 0\n")) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      text = read_metrics(folder_);
+    }
+    ASSERT_FALSE(text.empty()) << "the owner has ended";
+    EXPECT_TRUE(contains(text, "vmm_market_void_bytes 0\n"));
+  }
+  (void)control({"drain", folder_, device()});
+  wait_owner();
 }
 
 TEST_F(MarketProcesses, AForkedChildEndsItsCopyOfASource) {
@@ -344,18 +383,7 @@ TEST_F(MarketProcesses, Control) {
       control({"share", folder_, device(), "1", "--guarantee", "2GiB", "--limit", "2GiB"}, &code),
       "the guarantees exceed the device's memory"));
   EXPECT_EQ(code, 1);
-  sockaddr_un name{};
-  name.sun_family = AF_UNIX;
-  const std::string path = folder_ + "/owner-" + device() + ".metrics";
-  std::copy(path.begin(), path.end(), name.sun_path);
-  const int monitor = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  ASSERT_EQ(::connect(monitor, reinterpret_cast<const sockaddr*>(&name), sizeof name), 0);
-  std::string text(65536, '\0');
-  std::size_t size = 0;
-  for (ssize_t came = 0; (came = ::read(monitor, text.data() + size, text.size() - size)) > 0;)
-    size += static_cast<std::size_t>(came);
-  EXPECT_EQ(::send(monitor, "GET /", 5, MSG_NOSIGNAL), 5) << "a late request";
-  ::close(monitor);
+  const std::string text = read_metrics(folder_);
   EXPECT_TRUE(contains(text, "vmm_market_owner_info{version=\""));
   EXPECT_TRUE(contains(text, "vmm_market_capacity_bytes 1073741824\n"));
   EXPECT_TRUE(contains(text,

@@ -18,8 +18,8 @@ namespace {
 using vmm::market_kind, vmm::market_message;
 
 constexpr const char* usage =
-    "usage: vmm-owner serve FOLDER DEVICE [--daemon] [--capacity BYTES] [--context BYTES]\n"
-    "                 [--quiet-ms N]\n"
+    "usage: vmm-owner serve FOLDER DEVICE [--daemon] [--stay] [--capacity BYTES]\n"
+    "                 [--context BYTES] [--quiet-ms N]\n"
     "       vmm-owner ctl list|drain FOLDER DEVICE\n"
     "       vmm-owner ctl share FOLDER DEVICE TENANT [--guarantee BYTES] [--limit BYTES]\n"
     "                 [--priority 0..7] [--elastic]\n"
@@ -28,6 +28,7 @@ constexpr const char* usage =
     "VMM_OWNER=auto or VMM_OWNER=FOLDER, an absolute path. DEVICE is the 32 digits of a CUDA\n"
     "device's UUID, or host. Ends with its last tenant.\n"
     "  --daemon            in the background; returns once it listens. It logs beside its socket\n"
+    "  --stay              also without a tenant; then it holds no memory of the device\n"
     "  --capacity BYTES    the memory to share (default: the device's)\n"
     "  --context BYTES     a tenant's own memory beside it (default: 528MiB, host: 0)\n"
     "  --quiet-ms N        from the end of a tenant's processes to the next use (default: 200)\n"
@@ -72,6 +73,7 @@ std::string read_words(int count, char** words, command& into) {
       list.number("--quiet-ms", into.service.quiet_ms, "a number from 0 to 60000", 0, 60'000)
           .number("--priority", into.priority, "a number from 0 to 7", 0, 7)
           .flag("--daemon", into.is_daemon)
+          .flag("--stay", into.service.stays)
           .flag("--elastic", into.is_elastic)
           .words(plain)
           .parse(count, words);

@@ -11,6 +11,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <limits>
 
 namespace vmm::tools {
 namespace {
@@ -137,8 +138,12 @@ void owner_service::run() {
     act(nullptr);
     if (has_tenants()) {
       idle_since_ns_ = now_ns + std::int64_t{options_.linger_ms} * 1'000'000;
-    } else if (now_ns >= idle_since_ns_ || owner_->state().is_draining) {
+    } else if (owner_->state().is_draining || (now_ns >= idle_since_ns_ && !options_.stays)) {
       return;
+    } else if (now_ns >= idle_since_ns_) {
+      owner_->release_free(now_ns);
+      act(nullptr);
+      idle_since_ns_ = std::numeric_limits<std::int64_t>::max();
     }
   }
 }

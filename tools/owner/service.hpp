@@ -27,6 +27,7 @@ struct service_options {
   std::optional<std::uint64_t> context_bytes{};  ///< of a tenant; of CUDA 528 MiB
   std::uint32_t quiet_ms = 200;
   std::uint32_t linger_ms = 200;  ///< after the last tenant
+  bool stays = false;             ///< without a tenant; free memory goes back to the driver
 };
 
 /// The places of an owner.
@@ -50,8 +51,8 @@ class owner_service {
   [[nodiscard]] std::string claim(bool& is_owned);
   /// Opens the device. Empty, or why not.
   [[nodiscard]] std::string open();
-  /// Serves until the last tenant has left, or SIGTERM, SIGINT or SIGHUP comes. Its files then go,
-  /// and the tenants keep what they hold.
+  /// Serves until the last tenant has left (with `stays` for ever), or SIGTERM, SIGINT or SIGHUP
+  /// comes. Its files then go, and the tenants keep what they hold.
   void run();
 
  private:
