@@ -107,22 +107,25 @@ class stream_identities {
       return ~std::uint64_t{0};
     return can.first_created_stream();
   }
+  /// Whether the identity is recorded at the place of the stream; a false result may be wrong.
   [[nodiscard]] inline bool has(stream_handle stream, std::uint64_t identity) const noexcept {
-    return place_of(stream).load(std::memory_order_acquire) == identity;
+    return known_[place_of(stream)].load(std::memory_order_acquire) == identity;
   }
-  void add(stream_handle stream, std::uint64_t identity) noexcept {
-    place_of(stream).store(identity, std::memory_order_release);
-  }
+  /// Whether it is recorded at all: another stream may have had the place first.
+  [[nodiscard]] bool has_beside(stream_handle stream, std::uint64_t identity) const noexcept;
+  void add(stream_handle stream, std::uint64_t identity) noexcept;
 
  private:
   static constexpr std::size_t places = 128;
+  static constexpr std::size_t ways = 8;  // on one cache line
 
-  [[nodiscard]] inline sync::atomic<std::uint64_t>& place_of(stream_handle stream) const noexcept {
+  [[nodiscard]] static inline std::size_t place_of(stream_handle stream) noexcept {
     const std::uint64_t mixed = static_cast<std::uint64_t>(stream) * 0x9E3779B97F4A7C15u;
-    return known_[(mixed >> 32) % places];
+    return (mixed >> 32) % places;
   }
 
-  mutable std::array<sync::atomic<std::uint64_t>, places> known_{};
+  alignas(64) std::array<sync::atomic<std::uint64_t>, places> known_{};
+  sync::atomic<std::uint32_t> turn_ = 0;  // the way that the next identity takes on a full line
 };
 
 class alignas(64) call_path {

@@ -200,7 +200,7 @@ status stream_pool::check_ready() const noexcept {
 // ---- calls ------------------------------------------------------------------------------
 
 status stream_pool::identify(stream_handle stream, std::uint64_t identity) {
-  if (identity == 0 || identities_.has(stream, identity) || !is_ready()) return {};
+  if (identity == 0 || identities_.has_beside(stream, identity) || !is_ready()) return {};
   if (status known = parts_->clock.identify(stream, identity); !known) return known;
   identities_.add(stream, identity);
   return {};

@@ -104,6 +104,30 @@ TEST_F(Arena, OneForEachStreamUpToItsPlaces) {
   for (const stream_handle each : streams) EXPECT_TRUE(driver.destroy_stream(each));
 }
 
+// Without arenas: each is identified without a lock.
+TEST_F(Arena, AWarmRequestOnEachOfManyStreamsTakesOneLock) {
+  if (!vmm::sync::has_schedule_points) GTEST_SKIP() << "locks do not announce themselves here";
+  std::vector<stream_handle> streams(100);
+  for (stream_handle& each : streams) each = *driver.create_stream();
+  std::vector<address> apart;  // so that what a stream frees stays its own
+  std::vector<address> blocks;
+  for (const stream_handle each : streams) {
+    blocks.push_back(allocate(4 * KiB, each));
+    apart.push_back(allocate(4 * KiB, each));
+  }
+  for (std::size_t i = 0; i < streams.size(); ++i) free(blocks[i], streams[i]);
+  std::size_t locks = 0;
+  for (std::size_t i = 0; i < streams.size(); ++i)
+    locks += locks_of([&] { blocks[i] = allocate(4 * KiB, streams[i]); }).size();
+  EXPECT_EQ(locks, streams.size());
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    free(blocks[i], streams[i]);
+    free(apart[i], streams[i]);
+    fine(managed->forget(streams[i]));
+    EXPECT_TRUE(driver.destroy_stream(streams[i]));
+  }
+}
+
 // ---- misuse --------------------------------------------------------------------------
 
 TEST_F(Arena, WrongAddressesAnswerAsWithoutArenas) {
