@@ -91,4 +91,12 @@ constexpr int allowed_handle_types = 14;
 constexpr int memory_pool = 17;
 }  // namespace pointer_attribute
 
+/// CUmemPool_attribute: the figures, each of eight bytes. A high one is set to 0.
+namespace pool_attribute {
+constexpr int reserved = 5;
+constexpr int reserved_high = 6;
+constexpr int used = 7;
+constexpr int used_high = 8;
+}  // namespace pool_attribute
+
 }  // namespace vmm::preload

@@ -366,6 +366,26 @@ result_code set_device_pool(const call_site& site, device_id device, pool_id poo
   return answer;
 }
 
+// The driver's pool serves what is left to it: figures are added to its own.
+result_code get_pool_attribute(const call_site& site, pool_id pool, int attribute, void* value) {
+  const result_code answer = site(pool, attribute, value);
+  if (answer == code::success && is_managed())
+    *static_cast<std::uint64_t*>(value) += managed::figure_of_pool(pool, attribute);
+  return answer;
+}
+
+result_code set_pool_attribute(const call_site& site, pool_id pool, int attribute, void* value) {
+  const result_code answer = site(pool, attribute, value);
+  if (answer == code::success && is_managed()) managed::reset_figure_of_pool(pool, attribute);
+  return answer;
+}
+
+result_code trim_pool(const call_site& site, pool_id pool, std::size_t kept_size) {
+  const result_code answer = site(pool, kept_size);
+  if (answer == code::success && is_managed()) managed::trim_pool(pool, kept_size);
+  return answer;
+}
+
 // ---- names --------------------------------------------------------------------------------------
 
 result_code find_old(const call_site& site, const char* name, void** found, int version,

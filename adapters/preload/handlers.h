@@ -92,6 +92,9 @@ result_code enable_peer(const call_site& site, context_id peer, unsigned flags);
 result_code set_pool_access(const call_site& site, pool_id pool, const access_description* grants,
                             std::size_t count);
 result_code set_device_pool(const call_site& site, device_id device, pool_id pool);
+result_code get_pool_attribute(const call_site& site, pool_id pool, int attribute, void* value);
+result_code set_pool_attribute(const call_site& site, pool_id pool, int attribute, void* value);
+result_code trim_pool(const call_site& site, pool_id pool, std::size_t kept_size);
 
 result_code find_old(const call_site& site, const char* name, void** found, int version,
                      flag_set flags);

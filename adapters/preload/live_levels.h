@@ -22,6 +22,31 @@
 
 namespace vmm::preload::managed {
 
+/// The most of a figure since it was last reset. Of a rise and a fall between two queries that stay
+/// below the earlier most, it has what was queried.
+class high_mark {
+ public:
+  /// `now` is the figure, `most` the highest ever.
+  [[nodiscard]] std::uint64_t of(std::uint64_t now, std::uint64_t most) noexcept {
+    const std::uint64_t risen = most > before_.load(std::memory_order_relaxed) ? most : now;
+    const std::uint64_t high = std::max(risen, seen_.load(std::memory_order_relaxed));
+    seen_.store(high, std::memory_order_relaxed);
+    return high;
+  }
+  void reset(std::uint64_t now, std::uint64_t most) noexcept {
+    before_.store(most, std::memory_order_relaxed);
+    seen_.store(now, std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<std::uint64_t> before_ = 0;  // the most at the last reset
+  std::atomic<std::uint64_t> seen_ = 0;    // the highest that was queried since
+};
+struct high_marks {
+  high_mark held{};
+  high_mark live{};
+};
+
 class live_levels {
  public:
   [[nodiscard]] std::uint64_t bytes() const noexcept {
@@ -48,12 +73,15 @@ class live_levels {
   [[nodiscard]] std::uint64_t freed_bytes() const noexcept {
     return freed_bytes_.load(std::memory_order_relaxed);
   }
+  /// Of the pool of the calls with a stream, as the driver's default pool reports them.
+  [[nodiscard]] high_marks& highs() noexcept { return highs_; }
   void forget_freed() noexcept { freed_bytes_.store(0, std::memory_order_relaxed); }
 
  private:
   std::atomic<std::uint64_t> bytes_ = 0;       // written under locks::blocks
   std::atomic<std::uint64_t> peak_bytes_ = 0;  // the same
   std::atomic<std::uint64_t> freed_bytes_ = 0;
+  high_marks highs_;
 };
 
 }  // namespace vmm::preload::managed

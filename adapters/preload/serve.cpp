@@ -348,6 +348,56 @@ std::uint64_t reusable_bytes() noexcept {
   return device == nullptr ? 0 : device->reusable_bytes();
 }
 
+namespace {
+
+// Null: no open device has it as its default pool.
+device_pools* served_by(pool_id pool) noexcept VMM_REQUIRES_SHARED(locks::gate) {
+  device_pools* found = nullptr;
+  process().devices.visit([&](device_pools& each) {
+    if (pool != nullptr && each.default_pool() == pool && each.is_open()) found = &each;
+  });
+  return found;
+}
+
+}  // namespace
+
+std::uint64_t figure_of_pool(pool_id pool, int attribute) noexcept {
+  const gate_guard shared(locks::gate);
+  device_pools* const device = served_by(pool);
+  if (device == nullptr) return 0;
+  const pool_statistics now = device->pool(owner::ordered).statistics();
+  switch (attribute) {
+    case pool_attribute::reserved: return now.held_bytes;
+    case pool_attribute::reserved_high:
+      return device->levels().highs().held.of(now.held_bytes, now.peak_mapped_bytes);
+    case pool_attribute::used: return now.live_bytes;
+    case pool_attribute::used_high:
+      return device->levels().highs().live.of(now.live_bytes, now.peak_live_bytes);
+    default: return 0;
+  }
+}
+
+void reset_figure_of_pool(pool_id pool, int attribute) noexcept {
+  const gate_guard shared(locks::gate);
+  device_pools* const device = served_by(pool);
+  if (device == nullptr) return;
+  const pool_statistics now = device->pool(owner::ordered).statistics();
+  if (attribute == pool_attribute::reserved_high)
+    device->levels().highs().held.reset(now.held_bytes, now.peak_mapped_bytes);
+  if (attribute == pool_attribute::used_high)
+    device->levels().highs().live.reset(now.live_bytes, now.peak_live_bytes);
+}
+
+void trim_pool(pool_id pool, std::size_t kept_size) noexcept {
+  const gate_guard shared(locks::gate);
+  device_pools* const device = served_by(pool);
+  if (device == nullptr || process().captures.is_any()) return;
+  device->waiting().collect();
+  stream_pool& of = device->pool(owner::ordered);
+  const std::uint64_t live_bytes = of.statistics().live_bytes;
+  (void)of.trim(kept_size - std::min<std::uint64_t>(kept_size, live_bytes));
+}
+
 // The driver is not in vmm's registry of allocators with idle memory: memory for the driver's own
 // allocations is released here.
 std::uint64_t release_idle(bool may_wait) noexcept {

@@ -57,6 +57,15 @@ enum class free_answer : std::uint8_t {
     VMM_EXCLUDES(locks::gate);
 /// Memory of the current context's device that the allocators hold and no live block uses.
 [[nodiscard]] std::uint64_t reusable_bytes() noexcept VMM_EXCLUDES(locks::gate);
+/// What cuMemPoolGetAttribute adds for the memory that the library holds in place of a device's
+/// default pool; 0 for another pool or attribute.
+[[nodiscard]] std::uint64_t figure_of_pool(pool_id pool, int attribute) noexcept
+    VMM_EXCLUDES(locks::gate);
+/// A high figure starts again.
+void reset_figure_of_pool(pool_id pool, int attribute) noexcept VMM_EXCLUDES(locks::gate);
+/// Releases free memory of the calls with a stream until at most `kept_size` bytes are held, or no
+/// more can be. Waits for no work; nothing is released during a capture.
+void trim_pool(pool_id pool, std::size_t kept_size) noexcept VMM_EXCLUDES(locks::gate);
 /// Releases all idle memory of every device to the driver. Waits for freed blocks if `may_wait`.
 /// Returns the bytes.
 std::uint64_t release_idle(bool may_wait) noexcept VMM_EXCLUDES(locks::gate);

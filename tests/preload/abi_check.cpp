@@ -49,6 +49,10 @@ static_assert(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE ==
               pointer_attribute::legacy_ipc_capable);
 static_assert(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES == pointer_attribute::allowed_handle_types);
 static_assert(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE == pointer_attribute::memory_pool);
+static_assert(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT == pool_attribute::reserved);
+static_assert(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH == pool_attribute::reserved_high);
+static_assert(CU_MEMPOOL_ATTR_USED_MEM_CURRENT == pool_attribute::used);
+static_assert(CU_MEMPOOL_ATTR_USED_MEM_HIGH == pool_attribute::used_high);
 
 // Equal as far as a call goes: the same count of parameters, each of the same size and kind.
 template <class One, class Other>
@@ -102,6 +106,9 @@ VMM_SAME(PFN_cuStreamEndCapture_v10000, (stream_id, graph_id*))
 VMM_SAME(PFN_cuDevicePrimaryCtxReset_v11000, (device_id))
 VMM_SAME(PFN_cuCtxEnablePeerAccess_v4000, (context_id, unsigned))
 VMM_SAME(PFN_cuDeviceSetMemPool_v11020, (device_id, pool_id))
+VMM_SAME(PFN_cuMemPoolGetAttribute_v11020, (pool_id, int, void*))
+VMM_SAME(PFN_cuMemPoolSetAttribute_v11020, (pool_id, int, void*))
+VMM_SAME(PFN_cuMemPoolTrimTo_v11020, (pool_id, std::size_t))
 VMM_SAME(PFN_cuGetProcAddress_v11030, (const char*, void**, int, flag_set))
 VMM_SAME(PFN_cuGetProcAddress_v12000, (const char*, void**, int, flag_set, int*))
 

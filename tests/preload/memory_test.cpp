@@ -259,6 +259,10 @@ TEST(Managed, DevicesWithAccessToAPoolAreWaitedFor) {
   child::expect_same("vmm", {"pool_users"}, {"managed"});
 }
 
+TEST(Managed, TheDefaultPoolsFiguresCountWhatIsServed) {
+  child::expect_same("vmm", {"pool_figures"}, {"managed"});
+}
+
 TEST(Managed, DescriptorsForNetworkCards) { child::expect_same("vmm", {"dma_buf"}); }
 
 TEST(Managed, TheReportSaysWhatWasNotManaged) {

@@ -17,6 +17,9 @@ void find_memory(driver& cu, flag_set flags) {
   cu.get(cu.default_pool, "cuDeviceGetDefaultMemPool", version, flags);
   cu.get(cu.set_pool, "cuDeviceSetMemPool", version, flags);
   cu.get(cu.set_pool_access, "cuMemPoolSetAccess", version, flags);
+  cu.get(cu.get_pool, "cuMemPoolGetAttribute", version, flags);
+  cu.get(cu.put_pool, "cuMemPoolSetAttribute", version, flags);
+  cu.get(cu.trim_pool, "cuMemPoolTrimTo", version, flags);
   cu.get(cu.info, "cuMemGetInfo", version, flags);
   cu.get(cu.range, "cuMemGetAddressRange", version, flags);
   cu.get(cu.attribute, "cuPointerGetAttribute", version, flags);

@@ -42,6 +42,9 @@ struct driver {
   result_code (*default_pool)(pool_id*, device_id) = nullptr;
   result_code (*set_pool)(device_id, pool_id) = nullptr;
   result_code (*set_pool_access)(pool_id, const access_description*, std::size_t) = nullptr;
+  result_code (*get_pool)(pool_id, int, void*) = nullptr;
+  result_code (*put_pool)(pool_id, int, void*) = nullptr;
+  result_code (*trim_pool)(pool_id, std::size_t) = nullptr;
   result_code (*info)(std::size_t*, std::size_t*) = nullptr;
   result_code (*range)(device_pointer*, std::size_t*, device_pointer) = nullptr;
   result_code (*attribute)(void*, int, device_pointer) = nullptr;

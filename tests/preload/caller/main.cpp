@@ -37,6 +37,7 @@ constexpr std::array words{
     word{"captured", captured},
     word{"questions", questions},
     word{"foreign", foreign},
+    word{"pool_figures", pool_figures},
     word{"copies", copies},
     word{"copy_and_grow", copy_and_grow},
     word{"resize_loop", resize_loop},

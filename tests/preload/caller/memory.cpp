@@ -216,6 +216,56 @@ void foreign(const arguments&) {
   std::printf("done\n");
 }
 
+// The figures of the default pool, and what a trim leaves.
+void pool_figures(const arguments& all) {
+  const driver cu = load_started();
+  pool_id pool = nullptr;
+  must(cu.default_pool(&pool, 0) == code::success, "the default pool");
+  const auto figure = [&](int which) {
+    std::uint64_t bytes = 1;
+    must(cu.get_pool(pool, which, &bytes) == code::success, "a figure");
+    return bytes;
+  };
+  const auto print = [&](const char* when) {
+    const std::uint64_t used = figure(pool_attribute::used);
+    std::printf("%s: used %llu\n", when, static_cast<unsigned long long>(used));
+    expect(figure(pool_attribute::reserved) >= used, "what is used is held");
+    expect(figure(pool_attribute::used_high) >= used, "a high one is as high as the figure");
+  };
+  print("nothing");
+  device_pointer plain = make(cu, 3 * mebibyte);
+  device_pointer blocks[2]{};
+  must(cu.allocate_async(&blocks[0], 1000, nullptr) == code::success, "a block");
+  must(cu.allocate_async(&blocks[1], 5 * mebibyte, nullptr) == code::success, "a block");
+  print("two blocks");
+  must(cu.free_async(blocks[1], nullptr) == code::success, "a free");
+  print("one block");
+  if (!all.empty()) {
+    expect(figure(pool_attribute::used_high) == 1024 + 5 * mebibyte, "the most that was used");
+    expect(figure(pool_attribute::reserved_high) == figure(pool_attribute::reserved), "and held");
+  }
+  std::uint64_t zero = 0;
+  must(cu.put_pool(pool, pool_attribute::used_high, &zero) == code::success, "a reset");
+  expect(figure(pool_attribute::used_high) == 1024, "a high one starts again");
+  must(cu.allocate_async(&blocks[1], 6 * mebibyte, nullptr) == code::success, "a block");
+  must(cu.free_async(blocks[1], nullptr) == code::success, "a free");
+  if (!all.empty())
+    expect(figure(pool_attribute::used_high) == 1024 + 6 * mebibyte, "and has a new one");
+  must(cu.free_async(blocks[0], nullptr) == code::success, "a free");
+  must(cu.synchronize() == code::success, "all work");
+  must(cu.trim_pool(pool, std::size_t{1} << 40) == code::success, "a trim of nothing");
+  if (!all.empty()) expect(figure(pool_attribute::reserved) != 0, "what may stay stays");
+  must(cu.trim_pool(pool, 0) == code::success, "a trim");
+  std::printf("trimmed: held %d\n", figure(pool_attribute::reserved) != 0);
+  int own = 0;
+  std::uint64_t bytes = 1;
+  std::printf("another pool %d", cu.get_pool(reinterpret_cast<pool_id>(&own), 7, &bytes));
+  std::printf(" %llu, no value %d\n", static_cast<unsigned long long>(bytes),
+              cu.get_pool(pool, pool_attribute::used, nullptr));
+  must(cu.free(plain) == code::success, "a free");
+  std::printf("done\n");
+}
+
 // A copy leaves its source readable, and a second copy from it gives the same.
 void copies(const arguments&) {
   const driver cu = load_started();

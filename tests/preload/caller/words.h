@@ -44,6 +44,7 @@ void in_flight(const arguments& all);
 void captured(const arguments& all);
 void questions(const arguments& all);
 void foreign(const arguments& all);
+void pool_figures(const arguments& all);
 void copies(const arguments& all);
 void copy_and_grow(const arguments& all);
 void fork_storm(const arguments& all);

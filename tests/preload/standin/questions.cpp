@@ -143,6 +143,20 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc*, std::size
   return pool == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
+// The default pool holds its live blocks, in units of 512 bytes.
+CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute which, void* value) {
+  cuuint64_t live_bytes = 0;
+  standin::extras& m = more();
+  const std::lock_guard<std::mutex> hold(m.lock);
+  for (const auto& [at, block] : m.blocks) {
+    if (block.has_stream) live_bytes += (block.size + 511) / 512 * 512;
+  }
+  if (pool == nullptr || value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const bool is_figure = which >= CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT;
+  *static_cast<cuuint64_t*>(value) = is_figure ? live_bytes : 0;
+  return CUDA_SUCCESS;
+}
+
 // Private tables go between the runtime and the driver untouched.
 CUresult cuGetExportTable(const void** table, const CUuuid*) {
   *table = &only_default_pool;
