@@ -15,6 +15,18 @@ import vmm.timeline;
 import vmm.tracker;
 
 namespace vmm {
+namespace {
+
+// A block that has lost its memory may keep mappings of other memory until it is freed.
+std::uint64_t memory_of_live(const tracker& records) {
+  std::uint64_t sum_bytes = 0;
+  records.visit([&](const tracked_range& each) {
+    if (each.sizes.user_bytes != 0) sum_bytes += each.sizes.mapped_bytes;
+  });
+  return sum_bytes;
+}
+
+}  // namespace
 
 bool manager_shortage::drain(int& drains_left) {
   check(drains_left >= 0 && drains_left <= recovery_attempts, "I1: memory is drained too often");
@@ -54,11 +66,13 @@ status manager_shortage::check_can_fit(const creation& what) {
   if (base_.options.budget_bytes == 0 && device_bytes == 0) return {};
   // The blocks' sizes count memory mapped at two addresses twice.
   const bool is_known = base_.counts.remapped_copy_count.load(std::memory_order_relaxed) == 0;
-  const std::uint64_t live_bytes = is_known ? base_.blocks->records().totals().mapped_bytes : 0;
+  std::uint64_t live_bytes = is_known ? base_.blocks->records().totals().mapped_bytes : 0;
   const auto exceeds = [&](std::uint64_t limit_bytes) {
     return limit_bytes != 0 &&
            (what.size_bytes > limit_bytes || live_bytes > limit_bytes - what.size_bytes);
   };
+  if (!exceeds(base_.options.budget_bytes) && !exceeds(device_bytes)) return {};
+  if (is_known) live_bytes = memory_of_live(base_.blocks->records());
   if (exceeds(base_.options.budget_bytes)) return budget_spent;
   return exceeds(device_bytes) ? status{device_full} : status{};
 }

@@ -171,12 +171,22 @@ class basic_manager_program {
     const std::uint64_t limit = options_.budget_bytes != 0
                                     ? std::min(options_.budget_bytes, device_granules * granule_)
                                     : device_granules * granule_;
-    require(now.held_bytes - now.retained_bytes + needed_bytes > limit,
+    require(now.held_bytes - now.retained_bytes + lost_bytes() + needed_bytes > limit,
             "memory ran short although there was enough");
     // Refused at once, with the caches as they were: at most the live blocks' size is ever free.
     if (live_bytes(now) + needed_bytes > limit) return;
     require(now.retained_mapped_bytes == 0, "memory ran short while ranges were cached");
     require(now.retired_bytes == 0, "memory ran short while ranges waited");
+  }
+
+  // Mappings of blocks that have lost their memory: what they show is not released before they end.
+  [[nodiscard]] std::uint64_t lost_bytes() {
+    std::uint64_t sum_bytes = 0;
+    for (const block& each : live_) {
+      if (const auto info = managed_->find(each.base); info && info->sizes.user_bytes == 0)
+        sum_bytes += info->sizes.mapped_bytes;
+    }
+    return sum_bytes;
   }
 
   // What the blocks have mapped, more than their sizes where a piece was not cut. Of blocks that

@@ -30,6 +30,9 @@ class FailedCalls : public relief::OneDevice {
   void fail_fill(std::uint64_t nth = 1) {
     driver.fail({vmm::call::fill, nth, false, driver.possible_errors(vmm::call::fill).front()});
   }
+  void fail_for_ever(vmm::call where, std::uint64_t nth) {
+    driver.fail({where, nth, true, driver.possible_errors(where).front()});
+  }
   static vmm::pool_options filling_pool() {
     vmm::pool_options options = fine_pool();
     options.contents = vmm::contents_rule::zero_on_acquire;
@@ -156,6 +159,23 @@ TEST_F(FailedCalls, AnAnnouncementThatCannotBeKeptCreatesNothing) {
 }
 
 // ---- managers
+
+// Its addresses show another block's memory until it is freed.
+TEST_F(FailedCalls, AManagersLostBlockDoesNotCountAsMemoryInUse) {
+  vmm::manager manager(driver);
+  const address source = manager.allocate(384 * MiB).value();
+  const address target = manager.allocate(384 * MiB).value();
+  fail_for_ever(vmm::call::set_access, 1);
+  fail_for_ever(vmm::call::unmap, 2);
+  const auto moved = manager.copy({target, source, 384 * MiB, stream}, vmm::copy_mode::move);
+  driver.clear_faults();
+  ASSERT_FALSE(moved);
+  EXPECT_EQ(moved.error().code, errc::device_lost) << text(moved.error());
+  EXPECT_EQ(manager.statistics().mapped_bytes, 768 * MiB);
+  const auto next = manager.allocate(512 * MiB);
+  ASSERT_TRUE(next) << text(next.error());
+  for (const address each : {source, target, *next}) EXPECT_TRUE(manager.free(each));
+}
 
 TEST_F(FailedCalls, AManagerAsksForMoreThanItsBudget) {
   vmm::manager_options options;
