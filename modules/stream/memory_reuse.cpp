@@ -140,7 +140,7 @@ address memory_reuse::take_between_arenas(std::uint64_t size_bytes, stream_handl
     if (at || !stream_memory(*state).has_nothing_to_tidy()) return at;
     request = {state->granules_for(size_bytes), state->progress().find(stream)};
     if (request.count_granules == 0 || request.stream == pool_state::no_stream) return {};
-    if (state->arenas().wants_room()) return {};
+    if (state->arenas().needs_room()) return {};
     moving = begin_transfer(*state, request);
   }
   const result<address> found = finish_transfer(std::move(moving), request, stream);

@@ -84,7 +84,7 @@ result<address> slow_path::with_room(const stream_request& request) {
   check(request.count_granules != 0, "no granule is looked for");
   {
     const table_lock state(state_);
-    if (!state->arenas().take_room_wish()) return address{};
+    if (!state->arenas().take_room_need()) return address{};
   }
   parts_.growth.add_room(request.stream);
   return parts_.reuse.own_or_finished(request);

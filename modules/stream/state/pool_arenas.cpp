@@ -48,7 +48,7 @@ void pool_arenas::count_transfer() noexcept {
   std::uint64_t taken = 0;
   table_->for_each([&](std::uint32_t, const arena& of) { taken += of.numbers().taken_count; });
   const std::uint64_t before = std::exchange(taken_count_, taken);  // also of streams that went
-  wants_room_ = taken < before + transfers * blocks_each;
+  needs_room_ = taken < before + transfers * blocks_each;
 }
 
 std::uint64_t pool_arenas::lent_granules() const noexcept {

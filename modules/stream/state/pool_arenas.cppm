@@ -36,12 +36,12 @@ class pool_arenas {
   [[nodiscard]] status add(address_range where, stream_handle stream, std::uint32_t record,
                            std::unique_ptr<arena> made) noexcept;
 
-  /// Memory moves from one arena to another. Where that recurs, room is wanted from then on. Some
+  /// Memory moves from one arena to another. Where that recurs, room is needed from then on. Some
   /// calls are O(arenas).
   void count_transfer() noexcept;
   /// Whether memory is to be created so that transfers become rare; false from then on.
-  [[nodiscard]] bool take_room_wish() noexcept { return std::exchange(wants_room_, false); }
-  [[nodiscard]] bool wants_room() const noexcept { return wants_room_; }
+  [[nodiscard]] bool take_room_need() noexcept { return std::exchange(needs_room_, false); }
+  [[nodiscard]] bool needs_room() const noexcept { return needs_room_; }
 
   [[nodiscard]] bool is_paused() const noexcept { return is_paused_; }
   /// Stops refills. False where they are stopped already.
@@ -62,7 +62,7 @@ class pool_arenas {
   bool is_wanted_ = false;
   bool is_permitted_ = false;
   bool is_paused_ = false;
-  bool wants_room_ = false;
+  bool needs_room_ = false;
   std::uint32_t contention_count_ = 0;  // times a thread waited for the lock, since the last arena
   std::uint32_t waits_max_ = 32;        // so many cause an arena
   std::uint32_t transfer_count_ = 0;    // since the blocks were counted
