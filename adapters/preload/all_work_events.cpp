@@ -145,13 +145,15 @@ std::size_t all_work_events::record_users(context_id own, const memory_users& us
 
 // ---- waiting ------------------------------------------------------------------------------------
 
+// No context ends between the gate and the wait.
 void all_work_events::wait(const std::vector<event_point>& points) noexcept {
+  locks::ending.lock_shared();
   locks::gate.unlock_shared();
   {
-    const sync::shared_guard staying(locks::ending);
     const relaxed_thread relaxed(cu_);
     for (const event_point& each : points) (void)cu_.synchronize_event(each.event);
   }
+  locks::ending.unlock_shared();
   locks::gate.lock_shared();
 }
 

@@ -127,7 +127,7 @@ bool borrow(device_pools& device, std::size_t size) noexcept VMM_REQUIRES_SHARED
 // 3  wait_for_device(): all work
 // 4  borrow(): memory of other tenants, with VMM_OWNER
 //
-// A new rung is a case of take_next(), each of which is taken once, and a line above; the case
+// A new rung is a case of take_step(), each of which is taken once, and a line above; the case
 // before it sets next_ to it. Its function requires the gate, and leaves it to wait, as
 // all_work_events::wait() does.
 class shortage_ladder {
@@ -227,9 +227,11 @@ answer serve_remappable(device_pools& device, std::size_t size) VMM_REQUIRES_SHA
   return serve(device, {owner::unordered, size, {}});
 }
 
-void prepare(device_pools& device) noexcept VMM_REQUIRES_SHARED(locks::gate) {
+// May wait outside of the gate. False: the context has ended meanwhile.
+bool prepare(device_pools& device) noexcept VMM_REQUIRES_SHARED(locks::gate) {
   device.waiting().collect();
   device.enforce_retention();
+  return device.is_open();
 }
 
 // Every hundredth call of a debug build checks every invariant.
@@ -257,7 +259,7 @@ answer allocate(std::size_t size) noexcept {
   try {
     device_pools* const device = p.devices.of_current();
     if (device == nullptr) return {0, without_pools()};
-    prepare(*device);
+    if (!prepare(*device)) return {0, unmanaged_reason::no_context};
     return device->remapping() != nullptr ? serve_remappable(*device, size)
                                           : serve(*device, {owner::unordered, size, {}});
   } catch (const std::bad_alloc&) {
@@ -274,7 +276,7 @@ answer allocate(std::size_t size, stream_name stream) noexcept {
     device_pools* const device = process().devices.of(stream);
     if (device == nullptr) return {0, without_pools()};
     if (device->has_pool_of_user()) return {0, unmanaged_reason::pool_of_the_user};
-    prepare(*device);
+    if (!prepare(*device)) return {0, unmanaged_reason::no_context};
     return serve(*device, {owner::ordered, size, stream});
   } catch (const std::bad_alloc&) {
     return {0, unmanaged_reason::refused};

@@ -27,10 +27,9 @@ export enum class free_rule : std::uint8_t {
 export struct manager_policy {
   const char* name = "va_pool";
   free_rule on_free = free_rule::unmap;
-  bool grow_cached =
-      false;  ///< if only smaller ranges are retained: grow the largest of them (case 3)
+  bool grow_cached = false;  ///< if only smaller ranges are retained: grow the largest of them
   bool unbind_cached =
-      false;  ///< if only larger ranges are retained: split the smallest into its handles (case 4)
+      false;  ///< if only larger ranges are retained: split the smallest into its handles
   double fragment_ratio =
       0.25;  ///< the share of a request that a retained handle must have to serve it
   std::uint64_t chunk_bytes = 0;  ///< size of new handles; 0: one handle for all missing memory

@@ -31,10 +31,9 @@ export struct manager_statistics {
   std::uint64_t space_high_water_bytes = 0;
   std::uint64_t created_count = 0;  ///< handles created
   std::uint64_t reused_handle_count = 0;
-  std::uint64_t reused_range_count =
-      0;  ///< requests served by a retained range of their size (case 2)
-  std::uint64_t grown_reuse_count = 0;    ///< requests served by one that was grown (case 3)
-  std::uint64_t unbound_range_count = 0;  ///< ranges dissolved (case 4)
+  std::uint64_t reused_range_count = 0;   ///< requests served by a retained range of their size
+  std::uint64_t grown_reuse_count = 0;    ///< requests served by one that was grown
+  std::uint64_t unbound_range_count = 0;  ///< ranges dissolved
   std::uint64_t remapped_copy_count = 0;
   std::uint64_t real_copy_count = 0;
   std::uint64_t recovery_count = 0;       ///< times that retained memory was released: shortages

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.stream:memory_reuse - serves a request from free memory: the stream's own, memory that others
-// have finished with, another arena's. Not exported.
+// have finished with, also after coalescing, another arena's. Not exported.
 //
 // I1  Memory that unfinished work of another stream may use is handed out only behind a wait for
 //     that work on the device.

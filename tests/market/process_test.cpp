@@ -391,7 +391,7 @@ TEST_F(MarketProcesses, Control) {
                        "268435456\n"));
   for (const char* none : {"99", "-1"}) {
     EXPECT_TRUE(contains(control({"share", folder_, device(), none, "--limit", "1GiB"}, &code),
-                         none[0] == '9' ? "no tenant has this number" : "'-1' is not a tenant's"));
+                         none[0] == '9' ? "no tenant has this number" : "unknown option -1"));
     EXPECT_EQ(code, none[0] == '9' ? 1 : 2);
   }
   EXPECT_TRUE(
