@@ -128,6 +128,17 @@ TEST_F(Peers, OneBlockOfAPoolHasRightsOfItsOwn) {
   EXPECT_GOOD(vmm_pool_free(pool, shared, nullptr));
 }
 
+TEST_F(Peers, AsThePageShowsIt) {  // docs/c.md
+  vmm_stream stream = nullptr;
+  void* at = nullptr;
+  const vmm_grant reader = {VMM_PLACE_DEVICE, 1, VMM_RIGHTS_READ, 0}; /* kernels of device 1 */
+  vmm_status status = vmm_pool_allocate_dedicated(pool, 64 << 20, stream, &at);
+  if (status == VMM_SUCCESS) status = vmm_pool_set_access(pool, at, &reader, 1);
+  EXPECT_GOOD(status);
+  EXPECT_EQ(rights(at, 1), VMM_RIGHTS_READ);
+  EXPECT_GOOD(vmm_pool_free(pool, at, stream));
+}
+
 TEST_F(Peers, RightsThatABlockOfAPoolCannotHave) {
   void* const shared = take(4096);
   void* whole = nullptr;
