@@ -264,6 +264,8 @@ void owner_service::watch_tenant(std::uint64_t connection_number, int witness) {
   unix_os::close(each.process);
   unix_os::close(each.witness);
   each = {.process = std::exchange(from.process, -1), .witness = witness};
+  // It may have left before run() looks.
+  idle_since_ns_ = unix_os::clock_ns() + std::int64_t{options_.linger_ms} * 1'000'000;
 }
 
 void owner_service::close_connection(std::uint64_t number, bool is_lost) {
