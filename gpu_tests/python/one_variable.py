@@ -72,7 +72,9 @@ class Runner:
         subprocess.run([sys.executable, *made], check=True)
         (packages,) = at.glob("lib/python3*/site-packages")
         if wheel:
-            zipfile.ZipFile(wheel).extractall(packages)
+            zipfile.ZipFile(wheel).extractall(packages)  # without the right to run its programs
+            for each in (packages / "libvmm" / "bin").iterdir():
+                each.chmod(0o755)
         # A machine's Python may itself be an environment, whose packages that option leaves out.
         others = [each for each in sys.path if each.endswith(("site-packages", "dist-packages"))]
         if self.standin:

@@ -10,7 +10,7 @@ namespace vmm {
 namespace {
 
 // An owner that is there ends a request itself; a lot that is created may be late.
-constexpr std::int64_t slack_ns = 500'000'000;
+constexpr std::int64_t slack_ns = 100'000'000;
 
 bool is_whole(std::uint64_t bytes) noexcept {
   return bytes != 0 && bytes % market_granule_bytes == 0;
