@@ -122,6 +122,12 @@ context_id start(const driver& cu, device_id device = 0);
   return cu;
 }
 
+/// The stub driver saw no access to memory that is not there, and no race.
+inline void no_misuse(const driver& cu) {
+  (void)cu.synchronize();
+  expect(cu.misuses() == 0, "no access to memory that is not there, and no race");
+}
+
 /// Memory of cuMemAlloc and of cuMemAllocAsync, a stream, and the device's memory; end the program
 /// on failure.
 [[nodiscard]] inline device_pointer make(const driver& cu, std::size_t size) {

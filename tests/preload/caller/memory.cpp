@@ -8,14 +8,6 @@
 #include "words.h"
 
 namespace caller {
-namespace {
-
-void no_misuse(const driver& cu) {
-  (void)cu.synchronize();
-  expect(cu.misuses() == 0, "no access to memory that is not there, and no race");
-}
-
-}  // namespace
 
 // Memory that work in flight can touch is not handed out, and no thread waits for it.
 void in_flight(const arguments& all) {
