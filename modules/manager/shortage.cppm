@@ -12,11 +12,10 @@
 //
 // A new rung is a function beside drain() with its place in the ladder of recover(), and a line
 // above. It returns true if the request is to be tried again, false if it has nothing left, which
-// begins the next rung; one that runs once in an
-// attempt is a single_rung(). Where may_have() finds too little
-// room, recover() takes the next rung without an attempt. A rung runs under the lock of recovery,
-// so it calls neither users nor other allocators: such calls belong to 2, between two attempts. A
-// rung behind 2 is a part of wait_for_oldest(), below its stop.
+// begins the next rung; one that runs once in an attempt is a single_rung(). Where may_have() finds
+// too little room, recover() takes the next rung without an attempt. A rung runs under the lock of
+// recovery, so it calls neither users nor other allocators: such calls belong to 2, between two
+// attempts. A rung behind 2 is a part of wait_for_oldest(), below its stop.
 //
 // I1  A recovery releases retained memory twice: the second time finds memory that other threads,
 //     short at the same time, had collected in vain. One thread recovers at a time.

@@ -17,11 +17,10 @@
 //
 // A new rung is a function beside poll_streams() with its place in ladder_for(), and a line above.
 // It returns true if the request is to be tried again, false if it has nothing left, which begins
-// the next rung; one that runs once in an
-// attempt is a single_rung(). It runs under the rank of growth, so it
-// calls neither users nor other allocators: such calls belong to 2, between two attempts. A rung
-// behind 2 is a part of wait_for_next_stream(), below its stop. A captured request has one rung of
-// its own: captured_calls::take().
+// the next rung; one that runs once in an attempt is a single_rung(). It runs under the rank of
+// growth, so it calls neither users nor other allocators: such calls belong to 2, between two
+// attempts. A rung behind 2 is a part of wait_for_next_stream(), below its stop. A captured request
+// has one rung of its own: captured_calls::take().
 //
 // I1  Memory that a failed request has created is released to the driver.
 //

@@ -95,13 +95,19 @@ def driver(request):
 
 
 @pytest.fixture
-def standin(monkeypatch):
-    """The tests' stub of CUDA's driver, with a context, for calls of the program's own."""
+def standin_library(monkeypatch):
+    """The path of the tests' stub of CUDA's driver, which the backend opens."""
     path = os.environ.get("LIBVMM_STANDIN", "")
     if not os.path.exists(path):
         pytest.skip("LIBVMM_STANDIN names no stub of CUDA's driver")
     monkeypatch.setenv("VMM_CUDA_LIBRARY", path)
-    library, context = ctypes.CDLL(path), ctypes.c_void_p()
+    return path
+
+
+@pytest.fixture
+def standin(standin_library):
+    """That stub, with a context, for calls of the program's own."""
+    library, context = ctypes.CDLL(standin_library), ctypes.c_void_p()
     assert library.cuInit(0) == 0
     assert library.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
     assert library.cuCtxPushCurrent_v2(context) == 0

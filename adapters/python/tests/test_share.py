@@ -242,12 +242,8 @@ def test_wrong_uses_of_sharing_raise(ends, tmp_path):
 
 
 @pytest.fixture
-def two_devices(monkeypatch):
-    """The tests' stub of CUDA's driver, which has two."""
-    library = os.environ.get("LIBVMM_STANDIN", "")
-    if not os.path.exists(library):
-        pytest.skip("LIBVMM_STANDIN names no stub of CUDA's driver")
-    monkeypatch.setenv("VMM_CUDA_LIBRARY", library)
+def two_devices(standin_library):
+    """The first device of the tests' stub of CUDA's driver, which has two."""
     with libvmm.Driver("cuda", 0) as driver:
         yield driver
 
