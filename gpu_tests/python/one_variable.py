@@ -76,7 +76,11 @@ class Runner:
             for each in (packages / "libvmm" / "bin").iterdir():
                 each.chmod(0o755)
         # A machine's Python may itself be an environment, whose packages that option leaves out.
-        others = [each for each in sys.path if each.endswith(("site-packages", "dist-packages"))]
+        others = [
+            f"import site; site.addsitedir({each!r})"  # with the .pth files of that folder
+            for each in sys.path
+            if each.endswith(("site-packages", "dist-packages"))
+        ]
         if self.standin:
             others += [str(HERE), "import os; os.environ.get('VMM_DRY') and __import__('dry')"]
         (packages / "others.pth").write_text("\n".join(others) + "\n")

@@ -156,6 +156,8 @@ def _serve_numba(driver: Any) -> str:
         return made
 
     driver.set_memory_manager(manager)
+    # Numba's own queries whether it has an external memory manager read the name.
+    driver.config.CUDA_MEMORY_MANAGER = adapter.__name__
     return "one pool for each device"
 
 

@@ -362,6 +362,7 @@ context.prepare_for_use = lambda: None
 pointer = context.memalloc(1000)
 ctypes.memset(pointer.device_pointer_value, 7, 1000)
 assert live() == 3
+assert driver.config.CUDA_MEMORY_MANAGER == "libvmm.numba", "Numba's own tests look at the name"
 context.memory_manager.reset()
 assert pool.is_open, "the pool belongs to the other libraries, too"
 
