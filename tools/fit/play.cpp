@@ -142,7 +142,7 @@ std::optional<pool_figures> play_pool(const request_stream& asked, const pool_de
   // As vmm_allocator_create has it for frameworks (adapters/c/src/allocator.cpp): the pool behind
   // PyTorch. test_allocator.py of the Python package compares the two.
   if (device.form != recording_form::rmm_log && device.form != recording_form::history) {
-    options.policy.handle_bytes_max = std::uint64_t{64} << 20;
+    options.policy.handle_bytes_max = std::uint64_t{40} << 20;
     options.policy.headroom = 1.01;
   }
   stream_pool pool(driver, options);

@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-/** A stream-ordered pool for each device, created at its first use: with handles of at most 64 MiB
+/** A stream-ordered pool for each device, created at its first use: with handles of at most 40 MiB
  *  and a headroom of 1.01, unless VMM_POOL_POLICY is set and read. Streams are as in
  *  vmm_pool_allocate(), and stay until vmm_allocator_forget_stream(). A forked child may use an
  *  allocator that had opened no device before the fork. */

@@ -163,7 +163,7 @@ vmm_status create(const vmm_allocator_options* given, vmm_allocator** out) {
   options.streams_forgotten = true;
   // Frameworks run for long: more driver time while a pool grows, for less memory afterwards.
   // docs/decisions/0006 has the figures.
-  options.policy.handle_bytes_max = std::uint64_t{64} << 20;
+  options.policy.handle_bytes_max = std::uint64_t{40} << 20;
   options.policy.headroom = 1.01;
   if (const vmm::status checked = options.validate(); !checked) return fail(checked.error());
   if (full.read_environment != 0) {
