@@ -68,6 +68,7 @@ class manager_shortage {
   template <class Operation>
   [[nodiscard]] auto recover(const creation& what, relief_pass& pass, Operation&& operation)
       VMM_EXCLUDES(manager_lock::recovery) {
+    const relief_pause pause;  // other processes are waited for once, by with_relief()
     auto outcome = operation();
     if (outcome || !is_shortage(outcome.error().code)) return outcome;
     check(base_.blocks != nullptr, "a manager that is not set up is short of memory");
@@ -80,7 +81,6 @@ class manager_shortage {
     const auto stops_early = [&] {
       return pass.stops_early && is_device_shortage(latest) && relief_.has_others();
     };
-    const relief_pause pause;
     const rank_guard recovering(manager_lock::recovery, recovery_mutex_);
     base_.counts.recovery_count.fetch_add(1, std::memory_order_relaxed);
     int drains_left = recovery_attempts;
@@ -117,6 +117,7 @@ class manager_shortage {
     if (outcome || outcome.error().code != errc::out_of_memory || !base_.options.spill)
       return outcome;
     if (pass.has_stopped) return outcome;
+    const relief_pause pause;
     check(base_.blocks != nullptr, "a manager that is not set up is short of memory");
     const spill_permit permit(base_.blocks->memory());
     return operation();

@@ -67,10 +67,10 @@ status tenant_driver::join(const source_maker& make) {
   if (!made) return made.error();
   source_ = std::move(*made);
   can_.memory_source = source_->identity();
-  relief_.enter_lender({source_->identity(), home()},
-                       {this, [](void* of, std::uint64_t bytes) noexcept {
-                          return static_cast<tenant_driver*>(of)->lend(bytes);
-                        }});
+  relief_.enter_lender({source_->identity(), home()}, this,
+                       [](void* of, std::uint64_t bytes, std::int64_t& until_ns) noexcept {
+                         return static_cast<tenant_driver*>(of)->lend(bytes, until_ns);
+                       });
   return {};
 }
 
@@ -142,10 +142,14 @@ std::uint64_t tenant_driver::ask(const recall_request& what) noexcept {
 }
 
 // Of an allocator on this thread that has released its locks, except an observer's.
-std::uint64_t tenant_driver::lend(std::uint64_t wanted_bytes) noexcept {
+std::uint64_t tenant_driver::lend(std::uint64_t wanted_bytes, std::int64_t& until_ns) noexcept {
   constexpr std::uint64_t paused_ns = 100'000'000;
-  return borrow({wanted_bytes, relief_pause::is_here() ? std::min(options_.wait_ns, paused_ns)
-                                                       : options_.wait_ns});
+  constexpr std::uint64_t longest_ns = 3'600'000'000'000;
+  std::uint64_t within_ns = std::min(options_.wait_ns, longest_ns);
+  if (relief_pause::is_here()) within_ns = std::min(within_ns, paused_ns);
+  const std::int64_t now_ns = unix_os::clock_ns();
+  if (until_ns == 0) until_ns = now_ns + static_cast<std::int64_t>(within_ns);
+  return borrow({wanted_bytes, static_cast<std::uint64_t>(std::max(until_ns - now_ns, {}))});
 }
 
 // What the thread's create() calls will need: at least what they were refused.

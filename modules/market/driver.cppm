@@ -110,7 +110,7 @@ export class tenant_driver final : public forwarding_driver {
   tenant_driver(driver_interface& inside, const tenant_driver_options& options);
   [[nodiscard]] status join(const source_maker& make);
   [[nodiscard]] std::uint64_t ask(const recall_request& what) noexcept;
-  [[nodiscard]] std::uint64_t lend(std::uint64_t wanted_bytes) noexcept;
+  [[nodiscard]] std::uint64_t lend(std::uint64_t wanted_bytes, std::int64_t& until_ns) noexcept;
   [[nodiscard]] status take(std::uint64_t size_bytes, lent_list& out);
   void drop(std::uint64_t id) noexcept;
   [[nodiscard]] result<physical_handle> import_once(const lent_handle& lent);

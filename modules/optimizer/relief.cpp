@@ -68,7 +68,8 @@ struct relief_registry {
       check(each->number_ != 0, "a member of the registry has no number");
       const bool is_near =
           each->key_ == key || (key.source == nullptr && each->key_.where == key.where);
-      if (each != requesting && each->number_ > after && is_near && !each->is_lender_) return each;
+      const bool may_give = each != requesting && each->lend_ == nullptr;
+      if (may_give && each->number_ > after && is_near) return each;
     }
     return nullptr;
   }
@@ -88,18 +89,19 @@ struct relief_registry {
   }
 
   // Calls the lender of the key's source, with the thread's own locks only. Without one: 0.
-  std::uint64_t lend(const relief_key& key, std::uint64_t wanted_bytes) noexcept VMM_NOT_ANALYSED {
+  std::uint64_t lend(const relief_key& key, std::uint64_t wanted_bytes,
+                     std::int64_t& until_ns) noexcept VMM_NOT_ANALYSED {
     relief_member* lender = nullptr;
     {
       const sync::lock_guard<sync::spin_lock> lock(mutex);
       lender = first;
-      while (lender != nullptr && !(lender->is_lender_ && lender->key_ == key))
+      while (lender != nullptr && !(lender->lend_ != nullptr && lender->key_ == key))
         lender = lender->next_;
       if (lender != nullptr) lender->use_.lock_shared();
     }
     if (lender == nullptr) return 0;
     if (wanted_bytes != 0 && !relief_pause::is_here()) (void)trim(nullptr, key, ~std::uint64_t{0});
-    const std::uint64_t bytes = lender->from_.call(lender->from_.of, wanted_bytes);
+    const std::uint64_t bytes = lender->lend_(lender->from_.of, wanted_bytes, until_ns);
     lender->use_.unlock_shared();
     return bytes;
   }
@@ -112,15 +114,25 @@ struct relief_registry {
   std::uint64_t last_number VMM_GUARDED_BY(mutex) = 0;
 };
 
-void relief_member::enter(const relief_key& key, const source& from, bool is_lender) noexcept {
+void relief_member::enter(const relief_key& key, const source& from) noexcept {
   check(number_ == 0 && from.call != nullptr,
         "a member enters the registry twice, or without a device");
+  from_ = from;
+  link(key);
+}
+
+void relief_member::enter_lender(const relief_key& key, void* of, lend call) noexcept {
+  check(number_ == 0, "a lender enters the registry twice");
+  from_.of = of;
+  lend_ = call;
+  link(key);
+}
+
+void relief_member::link(const relief_key& key) noexcept {
   relief_registry* const all = relief_registry::here();
   if (all == nullptr || !made_in_.is_here()) return;
   const sync::lock_guard<sync::spin_lock> lock(all->mutex);
   key_ = key;
-  from_ = from;
-  is_lender_ = is_lender;
   next_ = nullptr;
   number_ = ++all->last_number;
   check(number_ != 0, "no number for a member is left");
@@ -166,16 +178,18 @@ std::uint64_t relieve(const relief_key& key, std::uint64_t wanted_bytes) noexcep
   return all == nullptr ? 0 : all->trim(nullptr, key, wanted_bytes);
 }
 
-relief_loan::relief_loan(const relief_member& of, std::uint64_t wanted_bytes) noexcept
+relief_loan::relief_loan(const relief_member& of, std::uint64_t wanted_bytes,
+                         std::int64_t& until_ns) noexcept
     : key_(of.key_) {
   if (wanted_bytes == 0 || of.number_ == 0 || !of.made_in_.is_here()) return;
   relief_registry* const all = relief_registry::here();
   check(all != nullptr, "a member is in a missing registry");
-  bytes_ = all->lend(key_, wanted_bytes);
+  bytes_ = all->lend(key_, wanted_bytes, until_ns);
 }
 
 relief_loan::~relief_loan() {
-  if (bytes_ != 0) (void)relief_registry::here()->lend(key_, 0);
+  std::int64_t never_waits_ns = 0;
+  if (bytes_ != 0) (void)relief_registry::here()->lend(key_, 0, never_waits_ns);
 }
 
 }  // namespace vmm

@@ -35,7 +35,7 @@ import vmm.std;
 namespace vmm {
 
 /// While one exists, relieve() does nothing on the calling thread, which holds a lock of an
-/// allocator or runs a callback of one.
+/// allocator, runs a callback of one, or waits for other processes later, by a relief_loan.
 export class relief_pause {
  public:
   relief_pause() noexcept;
@@ -71,7 +71,9 @@ export class relief_member {
   using give_back = std::uint64_t (*)(void* of, std::uint64_t wanted_bytes) noexcept;
   /// Of a lender: gets memory for the next create() calls of this thread, and may wait for it,
   /// briefly where relief_pause::is_here(). Returns the bytes. 0 bytes: what is left goes back.
-  using lend = give_back;
+  /// `until_ns` is 0 in a request's first call, which sets it: the end of its waits.
+  using lend = std::uint64_t (*)(void* of, std::uint64_t wanted_bytes,
+                                 std::int64_t& until_ns) noexcept;
   struct source {
     void* of = nullptr;
     give_back call = nullptr;
@@ -84,9 +86,9 @@ export class relief_member {
 
   /// Requires: `from` can be called until leave() returns. Effects: adds the allocator to the
   /// registry; without host memory for the registry, nothing.
-  void enter(const relief_key& key, const source& from) noexcept { enter(key, from, false); }
-  /// The same for a lender, which is not trimmed. `from.call` is a `lend`.
-  void enter_lender(const relief_key& key, const source& from) noexcept { enter(key, from, true); }
+  void enter(const relief_key& key, const source& from) noexcept;
+  /// The same for a lender, which is not trimmed.
+  void enter_lender(const relief_key& key, void* of, lend call) noexcept;
   /// Effects: removes it. Waits for a call in progress. A second call does nothing.
   void leave() noexcept;
   [[nodiscard]] const relief_key& key() const noexcept { return key_; }
@@ -100,11 +102,11 @@ export class relief_member {
   friend struct relief_registry;
   friend class relief_loan;
 
-  void enter(const relief_key& key, const source& from, bool is_lender) noexcept;
+  void link(const relief_key& key) noexcept;
 
   relief_key key_{};
   source from_{};
-  bool is_lender_ = false;
+  lend lend_ = nullptr;       // of a lender
   std::uint64_t number_ = 0;  // 0: not in the registry
   relief_member* next_ = nullptr;
   process_mark made_in_;
@@ -116,10 +118,11 @@ export class relief_member {
 export std::uint64_t relieve(const relief_key& key, std::uint64_t wanted_bytes) noexcept;
 
 /// For its life, memory that the lender of an allocator's source has for this thread. First
-/// releases the idle memory of the source's allocators, except under a relief_pause.
+/// releases the idle memory of the source's allocators, except under a relief_pause. All loans of a
+/// request have one `until_ns`, which is 0 before the first: together they wait as long as one.
 export class relief_loan {
  public:
-  relief_loan(const relief_member& of, std::uint64_t wanted_bytes) noexcept;
+  relief_loan(const relief_member& of, std::uint64_t wanted_bytes, std::int64_t& until_ns) noexcept;
   ~relief_loan();
   relief_loan(const relief_loan&) = delete;
   relief_loan& operator=(const relief_loan&) = delete;
@@ -160,9 +163,10 @@ export template <class Attempt>
     outcome = attempt(pass);
   }
   constexpr int loans_max = 4;  // other threads' requests may take a part
+  std::int64_t until_ns = 0;
   for (int loans = 0; loans < loans_max; ++loans) {
     if (outcome || !is_device_shortage(outcome.error().code)) break;
-    const relief_loan loan(from, size_bytes);
+    const relief_loan loan(from, size_bytes, until_ns);
     if (!loan.has_memory()) break;
     pass = {};
     outcome = attempt(pass);

@@ -250,7 +250,8 @@ bool relieve_for(region_span regions) noexcept {
   return given_bytes != 0;
 }
 
-bool borrow_for(region_span regions, std::vector<std::unique_ptr<relief_loan>>& loans) {
+bool borrow_for(region_span regions, std::vector<std::unique_ptr<relief_loan>>& loans,
+                std::int64_t& until_ns) {
   bool has_memory = false;
   for (auto each = regions.begin(); each != regions.end(); ++each) {
     relief_member& first = (*each)->relief();
@@ -261,7 +262,7 @@ bool borrow_for(region_span regions, std::vector<std::unique_ptr<relief_loan>>& 
     std::uint64_t wanted_bytes = 0;
     for (suspended_region* other : regions)
       wanted_bytes += is_near(other) ? other->suspended_bytes() : 0;
-    loans.push_back(std::make_unique<relief_loan>(first, wanted_bytes));
+    loans.push_back(std::make_unique<relief_loan>(first, wanted_bytes, until_ns));
     has_memory = loans.back()->has_memory() || has_memory;
   }
   return has_memory;

@@ -150,7 +150,7 @@ using region_span = std::span<suspended_region* const>;
 [[nodiscard]] bool relieve_for(region_span regions) noexcept;
 // Borrows memory of other processes, of each source for all regions at once. Whether there is any.
 // Throws std::bad_alloc.
-[[nodiscard]] bool borrow_for(region_span regions,
-                              std::vector<std::unique_ptr<relief_loan>>& loans);
+[[nodiscard]] bool borrow_for(region_span regions, std::vector<std::unique_ptr<relief_loan>>& loans,
+                              std::int64_t& until_ns);
 
 }  // namespace vmm

@@ -24,10 +24,11 @@ status resumption::run_steps() {
   if (!done && is_device_shortage(done.error().code) && relieve_for(regions_))
     done = attempt(spilling::no);
   constexpr int loans_max = 4;  // other threads' requests may take a part
+  std::int64_t until_ns = 0;
   for (int loans = 0; loans < loans_max && !done; ++loans) {
     if (!is_device_shortage(done.error().code)) break;
     std::vector<std::unique_ptr<relief_loan>> borrowed;
-    if (!borrow_for(regions_, borrowed)) break;
+    if (!borrow_for(regions_, borrowed, until_ns)) break;
     done = attempt(spilling::no);
   }
   const bool can_spill = std::any_of(regions_.begin(), regions_.end(), [](suspended_region* each) {

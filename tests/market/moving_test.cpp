@@ -372,4 +372,47 @@ TEST(MarketMoving, ALoanServesTheThreadsNextCreates) {
   EXPECT_TRUE(driver.release(*whole));
 }
 
+// Also where its attempts are several, or a loan does not serve it.
+TEST(MarketMoving, ARequestHasOneWaitForOtherTenants) {
+  const auto tenant = market_test::open_fake_tenant(vmm::fake::profile::cuda(), 64 * MiB);
+  ASSERT_TRUE(tenant) << vmm::describe(tenant.error());
+  vmm::tenant_driver& driver = **tenant;
+  auto& waits_ns = static_cast<market_test::own_source&>(driver.source()).waits_ns;
+  vmm::manager blocks(driver);
+  vmm::stream_pool pool(driver);
+  const auto block = blocks.allocate(16 * MiB);
+  ASSERT_TRUE(block) << vmm::describe(block.error());
+  vmm::growable_range range(blocks, {.segment_bytes_max = 64 * MiB});
+  const auto others = driver.create({.size_bytes = 32 * MiB, .where = driver.home()});
+  ASSERT_TRUE(others) << vmm::describe(others.error());
+  const auto request = [&](std::size_t which) -> errc {
+    const auto code_of = [](const auto& made) { return made ? errc::none : made.error().code; };
+    switch (which) {
+      case 0: return code_of(blocks.allocate(24 * MiB));
+      case 1: return code_of(blocks.resize({.at = *block, .size_bytes = 40 * MiB}));
+      case 2: return code_of(range.resize({.size_bytes = 24 * MiB}));
+      case 3: return code_of(pool.allocate(24 * MiB, stream));
+      default: return code_of(pool.allocate_dedicated(24 * MiB, stream));
+    }
+  };
+  for (std::size_t which = 0; which < 5; ++which) {
+    waits_ns.clear();
+    EXPECT_EQ(request(which), errc::out_of_memory) << which;
+    EXPECT_EQ(waits_ns, std::vector<std::uint64_t>{10 * second_ns}) << which;
+  }
+  EXPECT_TRUE(driver.release(*others));  // 32 MiB are imported, and 24 are other memory
+  auto& fake = *driver.owned()->get_if<vmm::fake_driver>();
+  const auto failures = fake.possible_errors(vmm::call::import_handle);
+  const auto full =
+      std::ranges::find(failures, errc::out_of_memory, &vmm::fake::native_error::code);
+  ASSERT_NE(full, failures.end());
+  fake.fail({vmm::call::import_handle, 1, true, *full});
+  for (std::size_t which = 0; which < 5; ++which) {
+    waits_ns.clear();
+    EXPECT_EQ(request(which), errc::out_of_memory) << which;
+    EXPECT_GT(waits_ns.size(), 1u) << which;
+    EXPECT_EQ(std::ranges::adjacent_find(waits_ns, std::less_equal{}), waits_ns.end()) << which;
+  }
+}
+
 }  // namespace

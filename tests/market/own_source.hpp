@@ -30,6 +30,7 @@ class own_source final : public vmm::memory_source {
 
   vmm::status take(const vmm::lot_request& what, vmm::lent_list& out) override {
     const std::lock_guard<std::mutex> lock(mutex_);
+    if (what.within_ns != 0) waits_ns.push_back(what.within_ns);
     if (what.bytes > capacity_bytes_ - charged_bytes_)
       return vmm::error{vmm::errc::out_of_memory, vmm::call::none, 0, "", "the source is empty"};
     const std::size_t before = out.size();
@@ -64,6 +65,8 @@ class own_source final : public vmm::memory_source {
     return {capacity_bytes_, charged_bytes_};
   }
   std::string last_refusal() const override { return "the source is empty"; }
+
+  std::vector<std::uint64_t> waits_ns;  // the longest waits of the requests that may wait
 
  private:
   struct kept {
