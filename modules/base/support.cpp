@@ -69,8 +69,17 @@ listener_block* block_behind(listener_block& in) noexcept {
   return next;
 }
 
+// Held over a registration of a function for exit(), which takes a lock of the C library. fork()
+// waits for it: nothing would release that lock in the child.
+std::atomic<bool> is_registering = false;
+void begin_registration() noexcept {
+  while (is_registering.exchange(true, std::memory_order_acquire)) std::this_thread::yield();
+}
+void end_registration() noexcept { is_registering.store(false, std::memory_order_release); }
+
 #ifdef VMM_CAN_SEE_FORKS
 void see_fork() noexcept {
+  end_registration();
   forks_passed.fetch_add(1, std::memory_order_relaxed);
   for (const listener_block* in = &first_listeners; in != nullptr;
        in = in->next.load(std::memory_order_acquire)) {
@@ -82,8 +91,9 @@ void see_fork() noexcept {
         "I1: a child has its parent's process id");
 }
 
-// Registered before main: no driver can be older than the handler.
-[[maybe_unused]] const int fork_handler = pthread_atfork(nullptr, nullptr, see_fork);
+// Registered before main: no driver can be older than the handlers.
+[[maybe_unused]] const int fork_handler =
+    pthread_atfork(begin_registration, end_registration, see_fork);
 #endif
 
 }  // namespace
@@ -216,7 +226,9 @@ void notice_exit() noexcept {
   static std::atomic<std::uint32_t> registered_count = 0;
   constexpr std::uint32_t registered_count_max = 1024;
   if (registered_count.fetch_add(1, std::memory_order_relaxed) >= registered_count_max) return;
+  begin_registration();
   (void)std::atexit([] { exit_has_begun.store(true, std::memory_order_relaxed); });
+  end_registration();
 }
 
 }  // namespace

@@ -6,12 +6,15 @@
 // follows is refused.
 // Method: an observer forks at the nth driver call of a program, for every n, on the thread that
 // makes the call; a callback of a pool forks; and a thread forks while another one is stopped
-// inside a driver call, with the locks that it holds there.
+// inside a driver call, with the locks that it holds there, or in the C library's atexit().
+#include <dlfcn.h>
+
 #include <condition_variable>
 
 #include "child.hpp"
 #include "grounds.hpp"
 
+import vmm.base;
 import vmm.manager;
 import vmm.stream;
 
@@ -329,4 +332,56 @@ TEST(ForkedBeside, AThreadInsideAManager) {
   EXPECT_TRUE(driver->driver().resource_counts().empty());
 }
 
+// A thread is inside atexit() until a fork, which the library lets wait for it.
+struct stopped_registration {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool stops_next = false;
+  bool is_inside = false;
+  bool has_forked = false;
+};
+stopped_registration registration;
+
+void reach_registration() {
+  std::unique_lock lock(registration.mutex);
+  if (!std::exchange(registration.stops_next, false)) return;
+  registration.is_inside = true;
+  registration.changed.notify_all();
+  registration.changed.wait_for(lock, std::chrono::milliseconds(500),
+                                [] { return registration.has_forked; });
+  registration.is_inside = false;
+}
+
+TEST(ForkedBeside, AThreadThatRegistersForTheExit) {
+  VMM_SKIP_UNDER_TSAN();
+  registration.stops_next = true;
+  std::thread other([] {
+    vmm::user_count used;
+    used.add();
+    used.remove();
+  });
+  {
+    std::unique_lock lock(registration.mutex);
+    registration.changed.wait(lock, [] { return registration.is_inside; });
+  }
+  const child_end seen =
+      in_child([] { expect(!registration.is_inside, "another thread has the lock of atexit()"); },
+               leave_by::quick_exit);
+  {
+    const std::lock_guard lock(registration.mutex);
+    registration.has_forked = true;
+  }
+  registration.changed.notify_all();
+  other.join();
+  expect_good(seen, "atexit");
+}
+
 }  // namespace
+
+// What atexit() calls.
+extern "C" int __cxa_atexit(void (*call)(void*), void* of, void* library) {  // NOLINT
+  using function = int (*)(void (*)(void*), void*, void*);
+  static const auto next = reinterpret_cast<function>(::dlsym(RTLD_NEXT, "__cxa_atexit"));
+  reach_registration();
+  return next(call, of, library);
+}
