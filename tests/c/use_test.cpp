@@ -639,7 +639,8 @@ TEST_F(KeptAllocator, IsLeftAloneByAForkedChild) {
 // ---- forks -------------------------------------------------------------------------------------
 
 // In the child a call is refused, has nothing to do, or returns zeros.
-int child_of(vmm_driver* driver, vmm_pool* pool, vmm_manager* manager, void* block) {
+int child_of(vmm_driver* driver, vmm_pool* pool, vmm_manager* manager, void* block,
+             const std::array<std::function<vmm_status()>, 5>& ends) {
   const auto is_refused = [](vmm_status answered) { return answered == VMM_ERROR_NOT_PERMITTED; };
   void* at = nullptr;
   if (!is_refused(vmm_pool_allocate(pool, 4096, nullptr, &at))) return 1;
@@ -656,10 +657,10 @@ int child_of(vmm_driver* driver, vmm_pool* pool, vmm_manager* manager, void* blo
   for (const call_with_handle& each : c_test::pool_calls) (void)each.make(pool);
   for (const call_with_handle& each : c_test::manager_calls) (void)each.make(manager);
   for (const call_with_handle& each : c_test::driver_calls) (void)each.make(driver);
-  if (vmm_driver_close(driver) != VMM_ERROR_IN_USE) return 8;
-  if (vmm_pool_destroy(pool) != VMM_SUCCESS) return 9;
-  if (vmm_manager_destroy(manager) != VMM_SUCCESS) return 10;
-  if (vmm_driver_close(driver) != VMM_SUCCESS) return 11;
+  for (const auto& end : ends) {
+    if (end() != VMM_SUCCESS) return 8;
+    if (end() != VMM_ERROR_INVALID_HANDLE) return 9;
+  }
   if (vmm_driver_open("fake", VMM_ANY_DEVICE, &driver) != VMM_SUCCESS) return 12;
   if (vmm_pool_create(driver, nullptr, &pool) != VMM_SUCCESS) return 13;
   if (vmm_pool_allocate(pool, 4096, nullptr, &at) != VMM_SUCCESS) return 14;
@@ -671,13 +672,30 @@ int child_of(vmm_driver* driver, vmm_pool* pool, vmm_manager* manager, void* blo
 TEST_F(UseOfTheHost, AForkedChildLeavesItsParentAlone) {
   void* const block = take(4096);
   std::memset(block, 3, 4096);
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) _exit(child_of(driver, pool, manager, block));
-  int state = 0;
-  ASSERT_EQ(waitpid(child, &state, 0), child);
-  ASSERT_TRUE(WIFEXITED(state)) << "by signal " << WTERMSIG(state);
-  EXPECT_EQ(WEXITSTATUS(state), 0);
+  auto options = sized<vmm_growable_options>();
+  EXPECT_GOOD(vmm_growable_options_init(&options, sizeof options));
+  options.segment_bytes_max = 1 << 22;
+  vmm_growable* range = nullptr;
+  ASSERT_GOOD(vmm_growable_create(manager, &options, &range));
+  vmm_suspender* suspender = nullptr;
+  ASSERT_GOOD(vmm_suspender_create(nullptr, &suspender));
+  ASSERT_GOOD(vmm_suspender_add_pool(suspender, pool, "region", 0));
+  std::array<std::function<vmm_status()>, 5> ends{
+      [&] { return vmm_driver_close(driver); }, [&] { return vmm_manager_destroy(manager); },
+      [&] { return vmm_growable_destroy(range, nullptr); }, [&] { return vmm_pool_destroy(pool); },
+      [&] { return vmm_suspender_destroy(suspender); }};
+  for (const bool owners_first : {true, false}) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) _exit(child_of(driver, pool, manager, block, ends));
+    int state = 0;
+    ASSERT_EQ(waitpid(child, &state, 0), child);
+    ASSERT_TRUE(WIFEXITED(state)) << "by signal " << WTERMSIG(state);
+    EXPECT_EQ(WEXITSTATUS(state), 0) << owners_first;
+    std::reverse(ends.begin(), ends.end());
+  }
+  EXPECT_GOOD(vmm_suspender_destroy(suspender));
+  EXPECT_GOOD(vmm_growable_destroy(range, nullptr));
   EXPECT_EQ(static_cast<unsigned char*>(block)[4095], 3);
   EXPECT_GOOD(vmm_pool_free(pool, block, nullptr));
 }

@@ -276,9 +276,15 @@ vmm_status destroy(const void* handle, Last&& last, Obstacle&& obstacle) noexcep
   auto* const object = static_cast<Object*>(slot->object);
   // Calls of the parent's other threads stay counted in a child, and never return there.
   const bool is_here = object->made_in.is_here();
+  if (!is_here && object->has_users()) {  // they refer to it until they go
+    close_handle(*slot);
+    vmm::leave_behind(object);
+    drop_handle(*slot);
+    return VMM_SUCCESS;
+  }
   const bool is_used = object->has_users() || (is_here && slot->has_long_callers()) ||
                        object->has_users();  // a call may have made one
-  const char* const why = is_used ? text_of_use(*object) : obstacle(*object);
+  const char* const why = is_used ? text_of_use(*object) : is_here ? obstacle(*object) : nullptr;
   if (why != nullptr) {
     keep_handle(*slot);
     return fail(VMM_ERROR_IN_USE, why);
