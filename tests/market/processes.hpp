@@ -121,4 +121,15 @@ inline std::unique_ptr<memory_source> join(const tenant_options& options,
   return made ? std::move(*made) : nullptr;
 }
 
+// A request that is refused until a refusal has the text: on a slow host a tenant ends its request
+// before the owner does.
+inline void expect_refused_with(memory_source& source, std::uint64_t bytes, const char* text) {
+  lent_list lot;
+  for (int left = 60; left > 0; --left) {
+    ASSERT_FALSE(source.take({bytes, second_ns / 2}, lot));
+    if (contains(source.last_refusal(), text)) return;
+  }
+  ADD_FAILURE() << "no \"" << text << "\" in: " << source.last_refusal();
+}
+
 }  // namespace market_test
