@@ -44,7 +44,7 @@ bool release_idle(bool may_wait) noexcept {
 
 // For a request that the driver serves. Where it is out of memory: idle memory is released, then
 // that of freed blocks, for which the call waits. Requests that the library serves have their steps
-// in shortage_ladder (serve.cpp).
+// in outer_ladder (serve.cpp).
 template <class... Arguments>
 result_code call_driver(const call_site& site, Arguments... arguments) {
   result_code answer = site(arguments...);

@@ -130,15 +130,15 @@ bool borrow(device_pools& device, std::size_t size) noexcept VMM_REQUIRES_SHARED
 // A new rung is a case of take_step(), each of which is taken once, and a line above; the case
 // before it sets next_ to it. Its function requires the gate, and leaves it to wait, as
 // all_work_events::wait() does.
-class shortage_ladder {
+class outer_ladder {
  public:
-  shortage_ladder(device_pools& device, const request& wanted) noexcept
+  outer_ladder(device_pools& device, const request& wanted) noexcept
       : device_(device), wanted_(wanted) {}
-  ~shortage_ladder() {
+  ~outer_ladder() {
     if (has_borrowed_) (void)device_.tenant()->borrow({});
   }
-  shortage_ladder(const shortage_ladder&) = delete;
-  shortage_ladder& operator=(const shortage_ladder&) = delete;
+  outer_ladder(const outer_ladder&) = delete;
+  outer_ladder& operator=(const outer_ladder&) = delete;
 
   /// Takes the next step that can be taken. False: none is left.
   [[nodiscard]] bool take_next() noexcept VMM_REQUIRES_SHARED(locks::gate) {
@@ -205,7 +205,7 @@ answer hand_out(address at, pending_blocks::owner&& entry) noexcept {
 answer serve(device_pools& device, const request& wanted) VMM_REQUIRES_SHARED(locks::gate) {
   pending_blocks::owner entry = make_entry(device, wanted);
   if (entry == nullptr) return {0, unmanaged_reason::refused};
-  shortage_ladder ladder(device, wanted);
+  outer_ladder ladder(device, wanted);
   result<address> made = allocate_once(device, wanted);
   while (!made && is_shortage(made.error().code) && ladder.take_next())
     made = allocate_once(device, wanted);

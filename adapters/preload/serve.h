@@ -7,7 +7,7 @@
 //   it: at once in the order of the stream for cuMemFreeAsync, behind all work for cuMemFree
 //   (waiting_frees). cuMemFree does not wait.
 // - A request is passed to the driver only after the pool's steps (vmm.stream:shortage, with the
-//   idle memory of the device's other allocators) and those of shortage_ladder (serve.cpp), which
+//   idle memory of the device's other allocators) and those of outer_ladder (serve.cpp), which
 //   wait. A request beyond VMM_BUDGET is not passed on. For a request that the driver itself
 //   serves, handlers.cpp (call_driver) releases idle memory.
 //

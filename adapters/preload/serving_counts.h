@@ -18,6 +18,8 @@ struct serving_counts {
   Number host_waits{};
   Number copies_remapped{};
 };
+static_assert(sizeof(serving_counts<std::uint64_t>) == 4 * sizeof(std::uint64_t),
+              "a new field also goes into figures(), and twice into report.cpp: as text and JSON");
 inline constinit serving_counts<std::atomic<std::uint64_t>> counts{};
 
 inline void count(std::atomic<std::uint64_t>& counter, std::uint64_t more = 1) noexcept {

@@ -21,6 +21,16 @@
 // At most max_streams streams at a time: forget() destroyed ones. A stream is passed to the driver
 // only in calls that name it (docs/decisions/0028).
 //
+// For users:        :options :statistics :notices :pool_calls
+// Warm memory:      :call_path, over :state_lock > :pool_state > :segment; :arena, :pool_arenas
+// Other requests:   :slow_path > :memory_reuse > :pool_growth > :shortage, under :growth_entry
+// Streams' work:    :stream_clock > :point_events, :batch_events; captures :capture_watch,
+//                   :captured_calls
+// Around a call:    :checked_calls, :notifier, :pool_history
+// Unused memory:    :reclaimer; rights :block_rights; suspension :pool_suspension
+// Plans, reports:   in state/, created for a call: :growth_planner :growth_commit :stream_memory
+//                   :own_memory :locked_blocks :idle_handles :state_report :state_audit :state_end
+//
 // Thread safety: all of it. Requests that need no driver share one short lock; growing has a lock
 // of its own, and no driver call is made under the short one (vmm.stream:locks has the order).
 // Cost: allocate and free on one stream make no event and no driver call, except a query for a
