@@ -36,7 +36,7 @@ class controls {
     bind(witness, complaints, "vmm_witness_complaints");
     bind(witness, witnessed, "vmm_witness_calls");
     bind(witness, clear_complaints, "vmm_witness_clear");
-    bind(witness, notify, "vmm_witness_tell");
+    bind(witness, notify, "vmm_witness_notify");
     find_ = witness;
   }
   /// One of Level Zero's own calls, through the witness.
