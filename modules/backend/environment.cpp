@@ -141,6 +141,9 @@ std::optional<std::uint64_t> parse_bytes(std::string_view text) noexcept {
   constexpr std::uint64_t bytes_max = std::numeric_limits<std::uint64_t>::max() >> 1;
   const std::uint64_t part_bytes = part_of(*factor, part);
   if (count > (bytes_max - part_bytes) / *factor) return std::nullopt;
+  // A size below a byte is not 0, which may stand for none.
+  if (count == 0 && part_bytes == 0 && part.find_first_not_of('0') != part.npos)
+    return std::nullopt;
   return count * *factor + part_bytes;
 }
 

@@ -16,6 +16,7 @@ void market_owner::report(std::uint64_t connection) {
   message.kind = market_kind::report;
   message.bytes = state_.options.capacity_bytes;
   message.wish_bytes = state_.records.sums().free_bytes;
+  if (state_.is_draining) message.reason = market_reason::draining;
   for (const market_row& each : rows) {
     if (message.row_count == market_rows_max) {
       message.more = true;

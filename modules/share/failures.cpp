@@ -33,8 +33,10 @@ error mode_error(const refused_place& of) noexcept {
   for (unsigned i = 0; i < 4; ++i)
     octal[i] = static_cast<char>('0' + ((of.mode >> (9 - 3 * i)) & 7U));
   constexpr const char* rule = "the socket's directory must have mode 0700";
-  const char* const full =
-      detail_text().add(rule).add(", not ").add(octal).add(": change that of").keep(rule);
+  // A folder that all share, such as /tmp, stays as it is.
+  const char* const advice =
+      (of.mode & 01000U) != 0 ? ": make one of that mode in" : ": change that of";
+  const char* const full = detail_text().add(rule).add(", not ").add(octal).add(advice).keep(rule);
   return place_error(of, errc::not_permitted, directory_of(of.path), full);
 }
 

@@ -111,6 +111,8 @@ TEST(Error, EveryCallAndCodeHasAName) {
 
 TEST(Environment, ParsesByteCounts) {
   EXPECT_EQ(vmm::parse_bytes("0"), 0u);
+  EXPECT_EQ(vmm::parse_bytes("0.0KiB"), 0u);
+  EXPECT_FALSE(vmm::parse_bytes("0.0001KiB")) << "0 may stand for no limit";
   EXPECT_EQ(vmm::parse_bytes("1536"), 1536u);
   EXPECT_EQ(vmm::parse_bytes("64KiB"), 65536u);
   EXPECT_EQ(vmm::parse_bytes("20MB"), 20'000'000u);

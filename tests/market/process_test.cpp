@@ -393,8 +393,14 @@ TEST_F(MarketProcesses, Control) {
       contains(run_program({owner_program(), "serve", folder_, device(), "--daemon"}, &code),
                "an owner of " + device() + " listens in " + folder_ + " already"));
   EXPECT_EQ(code, 0);
-  (void)control({"drain", folder_, device()}, &code);
+  const std::vector<std::string> larger{owner_program(), "serve",      folder_, device(),
+                                        "--daemon",      "--capacity", "2GiB"};
+  EXPECT_TRUE(contains(run_program(larger, &code), "has 1024 MiB already, not 2048: drain it"));
+  EXPECT_EQ(code, 1);
+  EXPECT_TRUE(contains(control({"drain", folder_, device()}, &code), "ends with its last tenant"));
   EXPECT_EQ(code, 0);
+  EXPECT_TRUE(contains(run_program(larger, &code), "ends with its last tenant; serve again"));
+  EXPECT_EQ(code, 1);
   const auto late = vmm::join_market(options("late"), {});
   ASSERT_FALSE(late);
   EXPECT_EQ(late.error().code, vmm::errc::unavailable);

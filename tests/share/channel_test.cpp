@@ -245,8 +245,9 @@ TEST_F(Place, OpenDirectoriesAreRefused) {
       EXPECT_EQ(why.code, errc::not_permitted) << mode;
       const std::string octal = std::to_string(mode >> 9 & 7) + std::to_string(mode >> 6 & 7) +
                                 std::to_string(mode >> 3 & 7) + std::to_string(mode & 7);
-      EXPECT_EQ(why.detail, "the socket's directory must have mode 0700, not " + octal +
-                                ": change that of: '" + folder_ + "'");
+      const std::string advice = mode == 01700U ? "make one of that mode in" : "change that of";
+      EXPECT_EQ(why.detail, "the socket's directory must have mode 0700, not " + octal + ": " +
+                                advice + ": '" + folder_ + "'");
     }
   }
   ASSERT_EQ(::chmod(folder_.c_str(), 0700), 0);

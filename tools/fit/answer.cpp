@@ -103,6 +103,10 @@ class fit_maker {
     if (!out_.problem.empty()) return std::move(out_);
     if (asked_.allocation_count == 0) {
       out_.problem = "has no allocation of device " + std::to_string(out_.device);
+      if (asked_.left_out_count != 0)
+        out_.problem += ": no program can have made its events, " +
+                        std::to_string(asked_.left_out_count) +
+                        " in number, without an address, with a size below 0 or above 256 TiB";
       return std::move(out_);
     }
     segments_ = segments_of(from_, out_.device);
@@ -363,12 +367,20 @@ class fit_maker {
   fit_answer out_{};
 };
 
+[[nodiscard]] std::uint64_t refused_count(const recording& from, std::uint64_t device) {
+  const auto events = events_of(from, device);
+  return static_cast<std::uint64_t>(std::count_if(
+      events.begin(), events.end(),
+      [](const recorded_event& each) { return each.action == recorded_action::oom; }));
+}
+
 }  // namespace
 
 bool is_peak_known(const recording& from, std::uint64_t device, const request_stream& asked) {
   return asked.has_events && asked.live_before_count == 0 && from.lost_event_count == 0 &&
          asked.left_out_count == 0 && asked.lost_free_count == 0 && asked.unknown_live_count == 0 &&
-         from.cut_line_count == 0 && segments_of(from, device).held_at_start_bytes == 0;
+         from.cut_line_count == 0 && refused_count(from, device) == 0 &&
+         segments_of(from, device).held_at_start_bytes == 0;
 }
 
 std::vector<std::string> notes_of(const recording& from, std::uint64_t device,
@@ -394,12 +406,8 @@ std::vector<std::string> notes_of(const recording& from, std::uint64_t device,
   note("blocks live at the end, but not by the events", asked.unknown_live_count,
        ". Recording ended before the file was written");
   note("lines cut at the end of the file, and left out", from.cut_line_count);
-  const auto events = events_of(from, device);
-  const auto is_refusal = [](const recorded_event& each) {
-    return each.action == recorded_action::oom;
-  };
-  note("requests refused while the program was recorded",
-       static_cast<std::uint64_t>(std::count_if(events.begin(), events.end(), is_refusal)));
+  note("requests refused while the program was recorded", refused_count(from, device),
+       ". With more memory the program may hold more");
   note("frees missing in the file", asked.lost_free_count);
   note("events that fit no allocation, and are left out", asked.left_out_count);
   if (const std::string unread = problem_of_settings(from); !unread.empty())

@@ -120,7 +120,8 @@ export struct fit_answer {
   fit_allocator judged = fit_allocator::native;
   bool has_named_devices = false;
   bool has_events = true;
-  /// False without events, and where the recording has lost its beginning or other events.
+  /// False without events, where the recording has lost its beginning or other events, and where a
+  /// request was refused.
   bool is_peak_known = true;
   bool has_lost_frees = false;  ///< blocks count as live after their end: figures are estimates
   std::array<fit_figure, fit_allocator_count> figures{};

@@ -40,6 +40,7 @@ std::string receive_report(int descriptor, unix_os::deadline until, owner_report
     if (message->kind == market_kind::refused) return text_of(message->reason);
     into.capacity_bytes = message->bytes;
     into.free_bytes = message->wish_bytes;
+    into.is_draining = message->reason == market_reason::draining;
     for (const market_row& each : message->row_list()) into.rows.push_back(each);
     if (!message->more) return "";
   }
@@ -106,7 +107,8 @@ std::string to_table(const owner_report& report) {
     held_bytes += each.held_bytes;
   }
   return text + "device " + report.device + ": " + std::to_string(report.capacity_bytes >> 20) +
-         " MiB, " + std::to_string(held_bytes >> 20) + " lent\n";
+         " MiB, " + std::to_string(held_bytes >> 20) + " lent" +
+         (report.is_draining ? ", ends with its last tenant\n" : "\n");
 }
 
 std::string to_json_rows(const owner_report& report, bool is_first) {

@@ -16,6 +16,7 @@ struct owner_report {
   std::string device{};
   std::uint64_t capacity_bytes = 0;
   std::uint64_t free_bytes = 0;  ///< of handles that the owner has created
+  bool is_draining = false;      ///< ends with its last tenant
   std::vector<market_row> rows{};
 };
 

@@ -6,6 +6,7 @@
 // Exit codes: 0 all well; 1 the owner cannot be, or cannot be reached, or refuses; 2 the command
 // line is wrong; 4 the program's own memory ran out.
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "../program/options.hpp"
@@ -43,6 +44,9 @@ struct command {
   // What ctl share changes; the rest of the tenant's share stays.
   std::optional<std::uint64_t> guarantee_bytes{}, limit_bytes{};
   std::optional<std::uint8_t> priority{};
+  [[nodiscard]] bool has_share() const {
+    return guarantee_bytes || limit_bytes || priority || is_elastic;
+  }
   bool is_elastic = false;
   bool is_daemon = false;
 };
@@ -56,19 +60,19 @@ bool is_device(std::string_view name) {
 std::string read_words(int count, char** words, command& into) {
   std::vector<std::string> plain;
   option_list list(usage);
-  const auto add_bytes = [&](std::string_view name, auto& bytes, std::uint64_t least = 0) {
-    const std::string expected = "bytes, such as 40GiB";
-    list.checked(name, expected + (least != 0 ? ", not 0" : ""),
-                 [&bytes, least](std::string_view value) {
-                   const auto found = vmm::parse_bytes(value);
-                   if (found) bytes = *found;
-                   return found && *found >= least;
-                 });
+  const auto add_bytes = [&](std::string_view name, auto& bytes, bool can_be_none) {
+    list.checked(
+        name, can_be_none ? "0, or 2MiB and more, such as 40GiB" : "2MiB and more, such as 40GiB",
+        [&bytes, can_be_none](std::string_view value) {
+          const auto found = vmm::parse_bytes(value);
+          if (found) bytes = *found;
+          return found && (*found == 0 ? can_be_none : *found >= vmm::market_granule_bytes);
+        });
   };
-  add_bytes("--capacity", into.service.capacity_bytes, 1);
-  add_bytes("--context", into.service.context_bytes);
-  add_bytes("--guarantee", into.guarantee_bytes);
-  add_bytes("--limit", into.limit_bytes);
+  add_bytes("--capacity", into.service.capacity_bytes, false);
+  add_bytes("--context", into.service.context_bytes, true);
+  add_bytes("--guarantee", into.guarantee_bytes, true);
+  add_bytes("--limit", into.limit_bytes, true);
   const std::string why =
       list.number("--quiet-ms", into.service.quiet_ms, "a number from 0 to 60000", 0, 60'000)
           .number("--priority", into.priority, "a number from 0 to 7", 0, 7)
@@ -84,6 +88,12 @@ std::string read_words(int count, char** words, command& into) {
   if (into.verb != "ctl" && into.verb != "serve") return "'" + into.verb + "' is not a command";
   if (first == 2) into.action = plain.size() > 1 ? plain[1] : "";
   const bool is_share = into.action == "share";
+  if (!is_share && into.has_share())
+    return "--guarantee, --limit, --priority and --elastic are of ctl share; VMM_TENANT has them "
+           "for a tenant that begins";
+  if (first == 2 && (into.is_daemon || into.service.stays || into.service.capacity_bytes != 0 ||
+                     into.service.context_bytes))
+    return "--daemon, --stay, --capacity and --context are of serve";
   if (first == 2 && into.action != "list" && into.action != "drain" && !is_share)
     return "ctl takes list, drain or share";
   const std::size_t count_taken = first + 2 + (is_share ? 1 : 0);
@@ -102,19 +112,25 @@ std::string read_words(int count, char** words, command& into) {
     const auto tenant = vmm::tools::read_count(plain[first + 2].c_str(), 1);
     if (!tenant) return "'" + plain[first + 2] + "' is not a tenant's number";
     into.tenant = *tenant;
-    if (!into.guarantee_bytes && !into.limit_bytes && !into.priority && !into.is_elastic)
-      return "ctl share takes --guarantee, --limit, --priority or --elastic";
+    if (!into.has_share()) return "ctl share takes --guarantee, --limit, --priority or --elastic";
   }
   return "";
 }
 
 // ---- serve ---------------------------------------------------------------------------
 
+// Before the process has descriptors of its own: those of the program that started it.
+void close_inherited() {
+  if (::syscall(SYS_close_range, STDERR_FILENO + 1, ~0U, 0) == 0) return;
+  for (int each = STDERR_FILENO + 1; each < 4096; ++each) (void)::close(each);
+}
+
 // The parent ends once the socket is there; the driver is opened by the child.
 bool is_child(const std::string& log) {
   const ::pid_t child = ::fork();
   if (child != 0) std::_Exit(child < 0 ? 1 : 0);
   (void)::setsid();
+  (void)!::chdir("/");
   const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   const int file = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
   (void)!::dup2(nothing, STDIN_FILENO);
@@ -123,14 +139,34 @@ bool is_child(const std::string& log) {
   return true;
 }
 
+// Of a daemon beside another owner, as where two tenants begin at once. Empty: it serves as well as
+// this one would.
+std::string problem_of_owner(const command& what, const vmm::tools::owner_report& other) {
+  const std::uint64_t capacity_bytes = what.service.capacity_bytes;
+  const std::string named = "an owner of " + what.service.device;
+  if (other.is_draining) return named + " ends with its last tenant; serve again after that";
+  if (capacity_bytes == 0 || capacity_bytes == other.capacity_bytes) return "";
+  return named + " has " + std::to_string(other.capacity_bytes >> 20) + " MiB already, not " +
+         std::to_string(capacity_bytes >> 20) + ": drain it first, or leave --capacity out";
+}
+
 int serve(const command& what) {
+  if (what.is_daemon) close_inherited();
   vmm::tools::owner_service service(what.service);
   bool is_owned = false;
   std::string why = service.claim(is_owned);
-  if (is_owned && what.is_daemon) {  // two tenants began at once
-    std::printf("vmm-owner: an owner of %s listens in %s already\n", what.service.device.c_str(),
-                what.service.directory.c_str());
-    return 0;
+  // An owner that begins or ends does not respond: it listens, or is gone, in a moment.
+  for (int left = 200; is_owned && what.is_daemon && left > 0; --left) {
+    vmm::tools::owner_report other;
+    if (control_owner(vmm::tools::owner_paths(what.service).socket, {}, other).empty()) {
+      why = problem_of_owner(what, other);
+      if (!why.empty()) break;
+      std::printf("vmm-owner: an owner of %s listens in %s already\n", what.service.device.c_str(),
+                  what.service.directory.c_str());
+      return 0;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    why = service.claim(is_owned);
   }
   if (why.empty() && what.is_daemon) (void)is_child(vmm::tools::owner_paths(what.service).log);
   if (why.empty()) why = service.open();

@@ -70,7 +70,7 @@ owner_service::~owner_service() {
 
 std::string owner_service::claim(bool& is_owned) {
   is_owned = false;
-  signals_ = end_signals();
+  if (signals_ < 0) signals_ = end_signals();
   if (const int failure = unix_os::make_private_folder(options_.directory.c_str()); failure != 0)
     return options_.directory + ": " +
            (failure == EACCES || failure == ELOOP || failure == ENOTDIR

@@ -174,6 +174,8 @@ constexpr pickle_fault unused_number{"the pickle counts further than it has valu
                                      "the next number for a stored value"};
 constexpr pickle_fault many_events{"the snapshot has more than 67,108,864 events",
                                    "fewer: record with a smaller max_entries"};
+constexpr pickle_fault unequal_segment{"the blocks of a segment do not add up to its size",
+                                       "blocks that cover the segment, as PyTorch writes them"};
 
 class pickle_machine {
  public:
@@ -630,6 +632,7 @@ class pickle_machine {
         if (each.base == 0) each.base = at;  // older files lack it
         at = each.base + each.size_bytes;
       }
+      if (at - made.base != made.size_bytes && blocks.count != 0) fail(unequal_segment);
     }
     into_.segments.push_back(made);
     return {into_.segments.size() - 1, kind::segment};

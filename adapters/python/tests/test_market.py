@@ -5,6 +5,9 @@ Method: vmm-owner over the host's memory, and processes that take turns in three
 
 import contextlib
 import os
+import pathlib
+import select
+import signal
 import subprocess
 import sys
 
@@ -76,6 +79,24 @@ def test_processes_take_turns(folder):
         assert turn(second, "c") == "c"
 
 
+def test_a_daemon_has_nothing_of_the_program_that_starts_it(tmp_path):
+    ours, theirs = os.pipe()
+    serve = [OWNER, "serve", str(tmp_path / "market"), "host", "--daemon", "--stay"]
+    subprocess.run(serve, check=True, pass_fds=[theirs], cwd=tmp_path)
+    os.close(theirs)
+    (owner,) = [
+        int(each.name)
+        for each in pathlib.Path("/proc").iterdir()
+        if each.name.isdigit() and str(tmp_path).encode() in (each / "cmdline").read_bytes()
+    ]
+    try:
+        assert select.select([ours], [], [], 60)[0], "the owner holds a descriptor"
+        assert os.readlink(f"/proc/{owner}/cwd") == "/"
+    finally:
+        os.close(ours)
+        os.kill(owner, signal.SIGTERM)
+
+
 def test_auto_finds_the_program_beside_the_library(tmp_path):
     for name, target in (("lib/libvmm.so.1", _native.PATH), ("bin/vmm-owner", OWNER)):
         (tmp_path / name).parent.mkdir()
@@ -93,5 +114,9 @@ def test_the_doctor_names_each_mistake(tmp_path):
     said = doctor(VMM_TENANT="job=1", VMM_OWNER="")
     assert "conflict: VMM_TENANT has no effect without VMM_OWNER" in said
     assert "wrong: VMM_OWNER is off, auto, or the absolute path" in doctor(VMM_OWNER="relative")
+    said = doctor(VMM_OWNER="/nowhere/market")
+    assert "conflict: VMM_OWNER: /nowhere/market cannot be made: /nowhere is missing" in said
+    said = doctor(VMM_OWNER="auto", VMM_OWNER_PROGRAM="/nowhere/owner")
+    assert "conflict: VMM_OWNER=auto: /nowhere/owner is not there: no owner can start" in said
     os.chmod(tmp_path, 0o755)
     assert "it must be this user's, with mode 0700" in doctor(VMM_OWNER=str(tmp_path))

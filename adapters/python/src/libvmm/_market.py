@@ -92,4 +92,11 @@ def conflicts(environment: dict[str, str]) -> list[str]:
     place = folder(environment)
     if place and os.path.lexists(place) and (why := _why_not_private(place)):
         found.append(f"VMM_OWNER: {place}: {why}")
+    elif place and not os.path.lexists(place):
+        above = os.path.dirname(place.rstrip("/"))
+        if not os.access(above, os.W_OK | os.X_OK):
+            found.append(f"VMM_OWNER: {place} cannot be made: {above} is missing or read-only")
+    program = environment.get("VMM_OWNER_PROGRAM") or _programs.find_program("owner")
+    if environment.get("VMM_OWNER") == "auto" and not (program and os.access(program, os.X_OK)):
+        found.append(f"VMM_OWNER=auto: {program or 'vmm-owner'} is not there: no owner can start")
     return found
