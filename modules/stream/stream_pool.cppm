@@ -186,7 +186,8 @@ export class stream_pool {
   /// Effects: a live block never moves; a pin extends this beyond free(): the block may be freed as
   /// usual, and its memory is reused only after unpin() has been called as often.
   /// Errors: unknown_address, not_allocated (freed, also while pinned), invalid_argument (inside a
-  /// block, or pinned 2^32 times), out_of_host_memory. Cost: O(1), no driver call.
+  /// block, or pinned 2^32 times), in_use (suspended), out_of_host_memory. Cost: O(1), no driver
+  /// call.
   [[nodiscard]] status pin(address at);
   /// Requires: work that no stream orders has finished with the block.
   /// Effects: ends one pin. A freed block without another pin is free after the work submitted to

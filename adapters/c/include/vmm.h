@@ -368,7 +368,7 @@ VMM_API vmm_status vmm_pool_capture_end(vmm_pool* pool) VMM_NOEXCEPT;
  *  vmm_pool_unpin() has been called as often: for memory that is accessed outside of the streams
  *  (by a network card, another process, a graph).
  *  Errors: UNKNOWN_ADDRESS, NOT_ALLOCATED, INVALID_ARGUMENT (inside a block; unpin: not pinned),
- *  OUT_OF_HOST_MEMORY. Cost: O(1), no driver call. */
+ *  OUT_OF_HOST_MEMORY, of pin: IN_USE (suspended). Cost: O(1), no driver call. */
 VMM_API vmm_status vmm_pool_pin(vmm_pool* pool, void* at) VMM_NOEXCEPT;
 VMM_API vmm_status vmm_pool_unpin(vmm_pool* pool, void* at) VMM_NOEXCEPT;
 

@@ -1,0 +1,142 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: a call of vmm.h that fails has left no more with its driver than before it.
+// Method: every driver call inside each call that creates memory or an object fails, with every
+// code, once and for ever; the fake driver's own counts before and after. The C library's units are
+// linked to this program, so that the driver behind a handle can be reached.
+#include "bench.hpp"
+//
+#include "../support/fault_sweep.h"
+#include "objects.hpp"
+
+namespace {
+
+using c_test::sized;
+
+// A driver with a pool, a manager and a growable range, each with memory in use.
+struct owners {
+  vmm_driver* driver = nullptr;
+  vmm_pool* pool = nullptr;
+  vmm_manager* manager = nullptr;
+  vmm_growable* range = nullptr;
+  vmm_pool* other = nullptr;
+  vmm_growable* other_range = nullptr;
+  void* block = nullptr;
+  void* buffer = nullptr;
+  vmm_export* exported = nullptr;
+
+  owners() {
+    EXPECT_GOOD(vmm_driver_open("fake", VMM_ANY_DEVICE, &driver));
+    EXPECT_GOOD(vmm_pool_create(driver, nullptr, &pool));
+    EXPECT_GOOD(vmm_manager_create(driver, nullptr, &manager));
+    EXPECT_GOOD(create_range(&range));
+    EXPECT_GOOD(resize(range, 4 * MiB));
+    EXPECT_GOOD(vmm_pool_allocate(pool, 3 * MiB, nullptr, &buffer));
+    EXPECT_GOOD(allocate(4 * MiB, 16 * MiB));
+  }
+  owners(const owners&) = delete;
+  owners& operator=(const owners&) = delete;
+  // A driver that has refused to unmap keeps what it kept.
+  ~owners() {
+    (void)vmm_share_end_export(exported);
+    for (vmm_growable* const each : {range, other_range}) (void)vmm_growable_destroy(each, nullptr);
+    for (vmm_pool* const each : {pool, other}) (void)vmm_pool_destroy(each);
+    (void)vmm_manager_destroy(manager);
+    (void)vmm_driver_close(driver);
+  }
+  vmm::fake_driver& fake() const {
+    const vmm_c::call_on<vmm_c::driver_object> on(driver);
+    return *on->backend.get_if<vmm::fake_driver>();
+  }
+  vmm_status create_range(vmm_growable** made) const {
+    vmm_growable_options options{};
+    (void)vmm_growable_options_init(&options, sizeof options);
+    options.segment_count = 2;
+    options.segment_bytes_max = 32 * MiB;
+    return vmm_growable_create(manager, &options, made);
+  }
+  static vmm_status resize(vmm_growable* what, std::uint64_t size_bytes) {
+    auto request = sized<vmm_growable_request>();
+    request.size_bytes = size_bytes;
+    return vmm_growable_resize(what, &request);
+  }
+  vmm_status allocate(std::uint64_t size_bytes, std::uint64_t growth_bytes) {
+    auto request = sized<vmm_block_request>();
+    request.size_bytes = size_bytes;
+    request.growth_bytes = growth_bytes;
+    return vmm_manager_allocate(manager, &request, &block);
+  }
+  vmm_status resize(std::uint64_t size_bytes, bool in_place) {
+    auto request = sized<vmm_resize_request>();
+    request.at = block;
+    request.size_bytes = size_bytes;
+    request.in_place = in_place ? 1 : 0;
+    return vmm_manager_resize(manager, &request, &block);
+  }
+};
+
+struct failing_call {
+  const char* name;
+  vmm_status (*make)(owners& on);
+};
+
+constexpr std::array calls{
+    failing_call{"vmm_pool_create and the first block",
+                 [](owners& on) {
+                   if (const auto made = vmm_pool_create(on.driver, nullptr, &on.other))
+                     return made;
+                   return vmm_pool_allocate(on.other, 5 * MiB, nullptr, &on.buffer);
+                 }},
+    failing_call{
+        "vmm_pool_allocate",
+        [](owners& on) { return vmm_pool_allocate(on.pool, 64 * MiB, nullptr, &on.buffer); }},
+    failing_call{"vmm_pool_allocate_aligned",
+                 [](owners& on) {
+                   return vmm_pool_allocate_aligned(on.pool, 9 * MiB, 2 * MiB, nullptr, &on.buffer);
+                 }},
+    failing_call{"vmm_pool_allocate_dedicated",
+                 [](owners& on) {
+                   return vmm_pool_allocate_dedicated(on.pool, 5 * MiB, nullptr, &on.buffer);
+                 }},
+    failing_call{"vmm_pool_preallocate",
+                 [](owners& on) {  // of one handle: those that were completed before stay
+                   return vmm_pool_preallocate(on.pool, 8 * MiB, nullptr, nullptr);
+                 }},
+    failing_call{"vmm_manager_allocate", [](owners& on) { return on.allocate(5 * MiB, 0); }},
+    failing_call{"vmm_manager_resize in place",
+                 [](owners& on) { return on.resize(12 * MiB, true); }},
+    failing_call{"vmm_manager_resize", [](owners& on) { return on.resize(64 * MiB, false); }},
+    failing_call{"vmm_growable_create and the first growth",
+                 [](owners& on) {
+                   if (const auto made = on.create_range(&on.other_range)) return made;
+                   return owners::resize(on.other_range, 4 * MiB);
+                 }},
+    failing_call{"vmm_growable_resize",
+                 [](owners& on) { return owners::resize(on.range, 20 * MiB); }},
+    failing_call{"vmm_share_export",
+                 [](owners& on) {
+                   auto request = sized<vmm_export_request>();
+                   request.size_bytes = 4 * MiB;
+                   return vmm_share_export(on.driver, &request, &on.exported);
+                 }},
+};
+
+TEST(CFaults, AFailedCallHoldsNoMoreThanBefore) {
+  sweeps::sweep_scenarios(
+      "C", vmm::fake::profile::cuda(), calls,
+      [](const failing_call& one, const sweeps::fault_list& faults) {
+        owners on;
+        vmm::fake_driver& fake = on.fake();
+        const sweeps::held before = sweeps::held_of(fake);
+        const auto seen = sweeps::run_under(fake, faults, [&]() -> vmm::status {
+          if (one.make(on) == VMM_SUCCESS) return {};
+          return vmm::error{vmm::errc::internal, vmm::call::none, 0, "", "the call failed"};
+        });
+        if (!seen.result)
+          sweeps::expect_no_more(before, fake, faults, one.name + sweeps::describe(faults));
+        return seen;
+      });
+}
+
+}  // namespace
