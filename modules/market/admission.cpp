@@ -29,7 +29,16 @@ market_key key_of(market_key base, std::uint64_t number) noexcept {
 // ---- coming --------------------------------------------------------------------------
 
 void market_admission::refuse(std::uint64_t connection, market_reason reason) {
-  state_.send_to(connection, state_.refusal(market_kind::refused, reason));
+  market_message message = state_.refusal(market_kind::refused, reason);
+  if (reason == market_reason::guarantees) {
+    message.unit_bytes = state_.options.reserve_bytes + state_.options.context_bytes;
+    for (const tenant_record& each : state_.records.tenants()) {
+      if (!each.is_there()) continue;
+      message.unit_bytes += state_.options.context_bytes;
+      message.wish_bytes += std::min(each.share.guarantee_bytes, ~message.wish_bytes);
+    }
+  }
+  state_.send_to(connection, message);
   state_.close(connection);
 }
 

@@ -37,8 +37,14 @@ const char* remedy_of(market_reason reason) noexcept {
 // What was requested, which tenant holds what, and what helps.
 std::string refusal_text(const market_message& refused) {
   std::string text;
-  if (refused.wish_bytes != 0) text = "request of " + mebibytes(refused.wish_bytes) + " MiB: ";
+  const bool is_guarantee = refused.reason == market_reason::guarantees;
+  if (refused.wish_bytes != 0 && !is_guarantee)
+    text = "request of " + mebibytes(refused.wish_bytes) + " MiB: ";
   text += text_of(refused.reason);
+  if (is_guarantee) {
+    text += ", of which " + mebibytes(refused.unit_bytes) + " MiB are kept for contexts and " +
+            mebibytes(refused.wish_bytes) + " MiB are guaranteed to others";
+  }
   if (const char* const remedy = remedy_of(refused.reason); remedy != nullptr)
     text += std::string("; ") + remedy;
   text += " (device " + mebibytes(refused.bytes) + " MiB";

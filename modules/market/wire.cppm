@@ -151,22 +151,24 @@ export struct market_row {
 export struct market_message {
   market_kind kind = market_kind::query;
   market_reason reason = market_reason::none;
-  bool more = false;             ///< grant, inventory, report: a further message belongs to it
-  bool only_idle = false;        ///< ask: only memory that no allocator uses
-  std::uint64_t epoch = 0;       ///< of the owner; all but hello
-  std::uint64_t request = 0;     ///< counted by the sender of want, give, ask, drop
-  std::uint64_t bytes = 0;       ///< want: the least; ask, cannot; welcome and report: capacity
-  std::uint64_t wish_bytes = 0;  ///< want: at most; view: the charge; denied: what was requested
-  std::uint64_t within_ns = 0;   ///< want, ask: the time left; hello: for its guarantee
-  std::uint64_t unit_bytes = 0;  ///< want: requests that the lot will serve; 0: one
-  std::uint64_t tenant = 0;      ///< welcome; hello: to resume, else 0; set_share
-  std::uint64_t job = 0;         ///< hello: handles of one job are not cleared; 0: none
-  market_key device{};           ///< hello: the device's identity
-  market_key key{};              ///< hello: the group's secret; welcome: to resume
-  market_key resume{};           ///< hello: the key of the welcome
-  market_name name{};            ///< hello
-  market_name group{};           ///< hello
-  market_share share{};          ///< hello, set_share, view
+  bool more = false;          ///< grant, inventory, report: a further message belongs to it
+  bool only_idle = false;     ///< ask: only memory that no allocator uses
+  std::uint64_t epoch = 0;    ///< of the owner; all but hello
+  std::uint64_t request = 0;  ///< counted by the sender of want, give, ask, drop
+  std::uint64_t bytes = 0;    ///< want: the least; ask, cannot; welcome and report: capacity
+  /// want: at most; view: the charge; denied: what was requested; refused: the guarantees
+  std::uint64_t wish_bytes = 0;
+  std::uint64_t within_ns = 0;  ///< want, ask: the time left; hello: for its guarantee
+  /// want: requests that the lot will serve; 0: one. refused: what is kept beside the guarantees
+  std::uint64_t unit_bytes = 0;
+  std::uint64_t tenant = 0;  ///< welcome; hello: to resume, else 0; set_share
+  std::uint64_t job = 0;     ///< hello: handles of one job are not cleared; 0: none
+  market_key device{};       ///< hello: the device's identity
+  market_key key{};          ///< hello: the group's secret; welcome: to resume
+  market_key resume{};       ///< hello: the key of the welcome
+  market_name name{};        ///< hello
+  market_name group{};       ///< hello
+  market_share share{};      ///< hello, set_share, view
   std::uint32_t handle_count = 0;
   std::uint32_t row_count = 0;
   std::array<market_handle, market_handles_max> handles{};

@@ -490,7 +490,10 @@ TEST_F(MarketProcesses, AMissingOwnerIsNamed) {
   given.timeout_ms = 5000;
   given.share.guarantee_bytes = 2048 * MiB;
   const std::string refused = text();
-  EXPECT_TRUE(contains(refused, "a guarantee of 2048 MiB: the guarantees exceed the device's"));
+  EXPECT_TRUE(contains(refused,
+                       "a guarantee of 2048 MiB: the guarantees exceed the device's memory, of "
+                       "which 64 MiB are kept for contexts and 0 MiB are guaranteed to others"));
+  EXPECT_TRUE(contains(refused, "(device 1024 MiB)"));
   EXPECT_FALSE(contains(refused, "silent"));
   auto one = join(options("one"));
   ASSERT_TRUE(one);
