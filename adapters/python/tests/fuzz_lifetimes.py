@@ -406,13 +406,16 @@ class Worker:
             done[name] = done.get(name, 0) + 1
             is_main = threading.current_thread() is threading.main_thread()
             try:
-                Stop.may_come = Stop.may_come or is_main
-                getattr(self, name)()
-                Stop.may_come = Stop.may_come and not is_main
-            except (Stop, *ALLOWED):  # addresses run short, too, where machines have few
-                Stop.may_come = Stop.may_come and not is_main
-            except Exception as trouble:
-                fail(f"{name}: {type(trouble).__name__}: {trouble}")
+                try:
+                    Stop.may_come = Stop.may_come or is_main
+                    getattr(self, name)()
+                    Stop.may_come = Stop.may_come and not is_main
+                except ALLOWED:  # addresses run short, too, where machines have few
+                    Stop.may_come = Stop.may_come and not is_main
+                except Exception as trouble:
+                    fail(f"{name}: {type(trouble).__name__}: {trouble}")
+            except Stop:  # also in the lines behind an error
+                Stop.may_come = False
 
 
 def on_signal(world: World):
