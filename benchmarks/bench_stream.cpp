@@ -547,36 +547,49 @@ void play_for_lines(const trace& input) {
 
 // ---- live blocks ---------------------------------------------------------------------
 
-/// The allocators take turns. Before each, a part of its round is not counted: the other one has
-/// had the caches. The medians: random and recent victims of the pool, then of caching, and random
-/// ones of lines alone.
-std::array<double, 5> measure_live(std::size_t live_count) {
-  constexpr std::size_t recent_count = 512;
-  const int turns = live_count < 1'000'000 ? 9 : 5;
-  const std::size_t round = round_of(live_count);
-  const std::size_t counted = std::clamp(round, std::size_t{1'000}, std::size_t{4'000});
-  batch_churn<pool_subject, block_bytes> pool(live_count);
-  batch_churn<caching_subject, block_bytes> caching(is_alone ? 0 : live_count);
-  batch_churn<lines_subject, block_bytes> lines(live_count);
-  (void)pool.replace(2 * round);
-  (void)lines.replace(2 * round);
-  if (!is_alone) (void)caching.replace(2 * round);
-  std::array<std::vector<double>, 5> ns;
-  const auto turn = [&](auto& subject, std::size_t reach, std::vector<double>& into) {
-    (void)subject.replace(counted / 4 + 1, reach);
-    into.push_back(subject.replace(counted, reach) / 2);
-  };
-  for (int i = 0; i < turns; ++i) {
-    turn(pool, among_all, ns[0]);
-    if (!is_alone) turn(caching, among_all, ns[2]);
-    turn(pool, recent_count, ns[1]);
-    if (!is_alone) turn(caching, recent_count, ns[3]);
-    turn(lines, among_all, ns[4]);
-  }
-  return {median(ns[0]), median(ns[1]), median(ns[2]), median(ns[3]), median(ns[4])};
-}
+/// What is timed: random and recent victims of the pool, then of caching, and random ones of lines
+/// alone.
+constexpr std::size_t live_columns = 5;
+using live_times = std::array<std::vector<double>, live_columns>;
 
-void add_live(const std::string& name, const std::array<double, 5>& ns, table& into) {
+/// The allocators with so many blocks live, each warm.
+class live_players {
+ public:
+  explicit live_players(std::size_t live_count)
+      : counted_(std::clamp(round_of(live_count), std::size_t{1'000}, std::size_t{4'000})),
+        pool_(live_count),
+        caching_(is_alone ? 0 : live_count),
+        lines_(live_count) {
+    const std::size_t warm = 2 * round_of(live_count);
+    (void)pool_.replace(warm);
+    (void)lines_.replace(warm);
+    if (!is_alone) (void)caching_.replace(warm);
+  }
+
+  /// Before each, a part of its round is not counted: another one has had the caches.
+  void take_turn(live_times& ns) {
+    constexpr std::size_t recent_count = 512;
+    const auto turn = [&](auto& subject, std::size_t reach, std::vector<double>& into) {
+      (void)subject.replace(counted_ / 4 + 1, reach);
+      into.push_back(subject.replace(counted_, reach) / 2);
+    };
+    turn(pool_, among_all, ns[0]);
+    if (!is_alone) turn(caching_, among_all, ns[2]);
+    turn(pool_, recent_count, ns[1]);
+    if (!is_alone) turn(caching_, recent_count, ns[3]);
+    turn(lines_, among_all, ns[4]);
+  }
+
+ private:
+  std::size_t counted_;
+  batch_churn<pool_subject, block_bytes> pool_;
+  batch_churn<caching_subject, block_bytes> caching_;
+  batch_churn<lines_subject, block_bytes> lines_;
+};
+
+using live_row = std::array<double, live_columns>;
+
+void add_live(const std::string& name, const live_row& ns, table& into) {
   into.row()
       .text("live blocks", name, "count")
       .figure("vmm.stream, random victim, ns", ns[0], 1, "random_ns")
@@ -586,14 +599,35 @@ void add_live(const std::string& name, const std::array<double, 5>& ns, table& i
       .figure("lines alone, random victim", ns[4], 1, "lines_random_ns");
 }
 
+/// The numbers of live blocks take turns: a machine changes its clock within a second. Ratios are
+/// of one turn.
 void measure_lives(table& into, table& growth) {
-  std::vector<std::array<double, 5>> all;
-  for (const std::size_t count : {1'000u, 10'000u, 100'000u, 1'000'000u}) {
-    all.push_back(measure_live(count));
-    add_live(std::to_string(count), all.back(), into);
+  constexpr std::array<std::size_t, 4> counts{1'000, 10'000, 100'000, 1'000'000};
+  constexpr int turns = 9;
+  std::vector<std::unique_ptr<live_players>> players;
+  for (const std::size_t count : counts) players.push_back(std::make_unique<live_players>(count));
+  std::array<live_times, counts.size()> ns;
+  for (int i = 0; i < turns; ++i)
+    for (std::size_t at = 0; at < counts.size(); ++at) players[at]->take_turn(ns[at]);
+  for (std::size_t at = 0; at < counts.size(); ++at) {
+    live_row medians{};
+    std::ranges::transform(ns[at], medians.begin(), median);
+    add_live(std::to_string(counts[at]), medians, into);
   }
-  for (std::size_t i = 0; i < all.front().size(); ++i) all.back()[i] /= all.front()[i];
-  add_live("last / first", all.back(), growth);
+  live_row middle;
+  middle.fill(std::numeric_limits<double>::quiet_NaN());  // of what took no turn
+  live_row lowest = middle;
+  live_row highest = middle;
+  for (std::size_t i = 0; i < live_columns; ++i) {
+    const std::vector<double> ratios = ratios_of(ns.back()[i], ns.front()[i]);
+    if (ratios.empty()) continue;
+    middle[i] = median(ratios);
+    lowest[i] = std::ranges::min(ratios);
+    highest[i] = std::ranges::max(ratios);
+  }
+  add_live("last / first", middle, growth);
+  add_live("lowest", lowest, growth);
+  add_live("highest", highest, growth);
 }
 
 // ---- the report ----------------------------------------------------------------------
