@@ -165,13 +165,7 @@ int start_daemon(const char* const* words) noexcept {
     (void)::posix_spawnattr_destroy(&rules);
     return ENOMEM;
   }
-  sigset_t signals;
-  ::sigemptyset(&signals);
-  (void)::posix_spawnattr_setsigmask(&rules, &signals);
-  ::sigfillset(&signals);
-  (void)::posix_spawnattr_setsigdefault(&rules, &signals);
-  (void)::posix_spawnattr_setflags(
-      &rules, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  (void)::posix_spawnattr_setflags(&rules, POSIX_SPAWN_SETSID);
   (void)::posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
   pid_t child = -1;
   const int failure = ::posix_spawnp(&child, words[0], &files, &rules,

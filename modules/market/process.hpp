@@ -62,8 +62,8 @@ void raise_descriptor_limit() noexcept;
 [[nodiscard]] bool find_beside(const char* name, char* path, std::size_t size) noexcept;
 
 /// Starts a program that ends at once and leaves a daemon; waits for its end. Its environment is
-/// this process's without LD_PRELOAD and the variables that begin with VMM, its signals are as a
-/// program's at its start; its output is discarded. `words` ends with null.
+/// this process's without LD_PRELOAD and the variables that begin with VMM; its output is
+/// discarded. `words` ends with null.
 [[nodiscard]] int start_daemon(const char* const* words) noexcept;
 
 }  // namespace vmm::unix_os

@@ -397,6 +397,10 @@ TEST_F(MarketProcesses, Control) {
                                         "--daemon",      "--capacity", "2GiB"};
   EXPECT_TRUE(contains(run_program(larger, &code), "has 1024 MiB already, not 2048: drain it"));
   EXPECT_EQ(code, 1);
+  ::kill(owner_, SIGSTOP);
+  EXPECT_TRUE(contains(run_program(larger, &code), "another owner has the device"));
+  EXPECT_EQ(code, 1);
+  ::kill(owner_, SIGCONT);
   EXPECT_TRUE(contains(control({"drain", folder_, device()}, &code), "ends with its last tenant"));
   EXPECT_EQ(code, 0);
   EXPECT_TRUE(contains(run_program(larger, &code), "ends with its last tenant; serve again"));

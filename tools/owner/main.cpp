@@ -9,6 +9,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <csignal>
+
 #include "../program/options.hpp"
 #include "../program/output.hpp"
 #include "control.hpp"
@@ -119,8 +121,13 @@ std::string read_words(int count, char** words, command& into) {
 
 // ---- serve ---------------------------------------------------------------------------
 
-// Before the process has descriptors of its own: those of the program that started it.
-void close_inherited() {
+// Before the process has descriptors and signals of its own: what is there is the program's that
+// started it.
+void leave_starter() {
+  for (int each = 1; each < SIGRTMIN; ++each) (void)std::signal(each, SIG_DFL);
+  sigset_t none;
+  ::sigemptyset(&none);
+  (void)::sigprocmask(SIG_SETMASK, &none, nullptr);
   if (::syscall(SYS_close_range, STDERR_FILENO + 1, ~0U, 0) == 0) return;
   for (int each = STDERR_FILENO + 1; each < 4096; ++each) (void)::close(each);
 }
@@ -136,6 +143,8 @@ bool is_child(const std::string& log) {
   (void)!::dup2(nothing, STDIN_FILENO);
   (void)!::dup2(nothing, STDOUT_FILENO);
   (void)!::dup2(file >= 0 ? file : nothing, STDERR_FILENO);
+  (void)::close(nothing);
+  (void)::close(file);
   return true;
 }
 
@@ -151,12 +160,13 @@ std::string problem_of_owner(const command& what, const vmm::tools::owner_report
 }
 
 int serve(const command& what) {
-  if (what.is_daemon) close_inherited();
+  if (what.is_daemon) leave_starter();
   vmm::tools::owner_service service(what.service);
   bool is_owned = false;
   std::string why = service.claim(is_owned);
   // An owner that begins or ends does not respond: it listens, or is gone, in a moment.
-  for (int left = 200; is_owned && what.is_daemon && left > 0; --left) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  while (is_owned && what.is_daemon && std::chrono::steady_clock::now() < until) {
     vmm::tools::owner_report other;
     if (control_owner(vmm::tools::owner_paths(what.service).socket, {}, other).empty()) {
       why = problem_of_owner(what, other);
