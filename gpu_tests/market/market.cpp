@@ -115,24 +115,6 @@ void run_free() {
 
 // ---- tail ----------------------------------------------------------------------------
 
-struct shrinking {
-  vmm::growable_range* of;
-  std::uint64_t kept_bytes;
-
-  static std::uint64_t give(void* self, const vmm::timed_bytes&) noexcept {
-    const auto& me = *static_cast<shrinking*>(self);
-    const std::uint64_t before_bytes = me.of->statistics().size_bytes;
-    if (before_bytes <= me.kept_bytes || !me.of->shrink(me.kept_bytes)) return 0;
-    return before_bytes - me.kept_bytes;
-  }
-};
-
-vmm::tenant_driver& tenant_of(place& here) {
-  auto* const found = here.driver.get_if<vmm::tenant_driver>();
-  if (found == nullptr) fail("the driver is not a tenant");
-  return *found;
-}
-
 void give_tail(const line& to) {
   const std::uint64_t kept_bytes = chosen.gib, all_bytes = 2 * chosen.gib;
   place here;
@@ -141,16 +123,17 @@ void give_tail(const line& to) {
   vmm::growable_range cache(blocks,
                             {.segment_bytes_max = 8 * chosen.gib,
                              .handle_bytes = std::max(chosen.gib / 16, std::uint64_t{2} << 20),
-                             .zero_new = false});
+                             .zero_new = false,
+                             .gives_tail = true});
   good(cache.grow(kept_bytes));
   const vmm::address base = cache.statistics().base;
   here.fill({base, kept_bytes}, 7);
-  shrinking tail{&cache, kept_bytes};
-  tenant_of(here).add_giver({&tail, shrinking::give});
+  std::optional<vmm::growable_pin> pin;
   to.send();
   while (to.receive()) {
     good(cache.grow(all_bytes));
     here.fill({base + kept_bytes, all_bytes - kept_bytes}, 9);
+    pin.emplace(good(cache.pin({.size_bytes = kept_bytes})));
     to.send({.wrong_words = here.wrong({base, kept_bytes}, 7)});
   }
 }
@@ -161,19 +144,6 @@ void run_tail() {
 }
 
 // ---- suspended -----------------------------------------------------------------------
-
-struct suspending {
-  vmm::suspender* of;
-  bool has_suspended = false;
-
-  static std::uint64_t give(void* self, const vmm::timed_bytes&) noexcept {
-    auto& me = *static_cast<suspending*>(self);
-    const auto done = me.of->suspend();
-    if (!done) return 0;
-    me.has_suspended = true;
-    return done->suspended_bytes;
-  }
-};
 
 void give_suspended(const line& to) {
   const std::uint64_t bytes = 8 * chosen.gib;
@@ -188,12 +158,12 @@ void give_suspended(const line& to) {
   good(regions.add(blocks, {.tag = "cache"}));
   (void)good(regions.suspend());  // pins the backup
   good(regions.resume());
-  suspending all{&regions};
-  tenant_of(here).add_giver({&all, suspending::give});
   to.send();
   while (to.receive()) {
-    if (std::exchange(all.has_suspended, false)) good(regions.resume());
-    to.send({.wrong_words = here.wrong({block, bytes}, 11)});
+    good(regions.resume());
+    const report made{.wrong_words = here.wrong({block, bytes}, 11)};
+    good(regions.offer());
+    to.send(made);
   }
 }
 

@@ -59,6 +59,7 @@ result<growable_pin> growable_range::pin(const pin_request& request) {
   }
   if (status room = reserve_more(pins_, 1); !room) return room.error();
   pins_.push_back({++pin_number_, request.size_bytes, named->first, named->end});
+  has_tail_ = true;
   check(pin_number_ != 0, "no number for a pin is left");
   return growable_pin(*this, pin_number_);
 }
@@ -149,6 +150,12 @@ status growable_range::open() {
   handle_bytes_ = step_bytes;
   stride_bytes_ = stride_bytes;
   segments_.swap(made);
+  if (options_.gives_tail) {
+    const auto give = [](void* of, std::uint64_t wanted_bytes) noexcept {
+      return static_cast<growable_range*>(of)->give_tail(wanted_bytes);
+    };
+    tail_.enter(memory_->shortage_.relief().key(), {this, give}, relief_rank::tail);
+  }
   check(segments_.back()->base == segments_.front()->base + (segments_.size() - 1) * stride_bytes,
         "segments do not lie side by side");
   return {};
@@ -219,6 +226,7 @@ void growable_range::end_segments(const ticket_ref& point) {
 
 growable_range::~growable_range() {
   if (!made_in_.is_here()) return;
+  tail_.leave();
   const sync::lock_guard<sync::mutex> lock(mutex_);
   check(pins_.empty(), "a growable range is destroyed before its views and pins");
   if (is_closed_) return;

@@ -20,6 +20,9 @@
 //     finished. Only a growth over the same addresses, or a failed call without an event, waits for
 //     that.
 // I4  While a pin lives, no segment that it covers gets smaller than its size, and the range stays.
+// I5  With growable_options::gives_tail, other tenants of an owner get the memory behind the pins,
+//     behind all work submitted to the device: sizes shrink then, at any time between a pin and the
+//     next growth.
 //
 // In a forked child every call that can fail returns not_permitted, and destroying the child's copy
 // changes nothing.
@@ -52,10 +55,13 @@ export struct growable_options {
   std::uint64_t segment_bytes_max = 0;  ///< the maximum size of each segment; not 0
   std::uint64_t segment_count = 1;      ///< at most growable_segment_count_max
   std::uint64_t handle_bytes =
-      0;                 ///< of each physical handle, a multiple of the granularity; 0: one
-                         ///< granule; few_handles. A segment grows and shrinks by whole handles
-  bool zero_new = true;  ///< bytes that a growth adds are zero; else they are what the manager's
-                         ///< memory_options::contents makes of them
+      0;                    ///< of each physical handle, a multiple of the granularity; 0: one
+                            ///< granule; few_handles. A segment grows and shrinks by whole handles
+  bool zero_new = true;     ///< bytes that a growth adds are zero; else they are what the manager's
+                            ///< memory_options::contents makes of them
+  bool gives_tail = false;  ///< from a pin until the next growth, other tenants of an owner that
+                            ///< need memory get what is behind all pins: a pin keeps what is in
+                            ///< use, and grow() brings the rest back
 };
 
 /// The maximum number of segments of a range.
@@ -310,6 +316,8 @@ export class growable_range {
     return round_up(size_bytes, handle_bytes_);
   }
   [[nodiscard]] std::uint64_t pinned(std::uint64_t index) const noexcept VMM_REQUIRES(mutex_);
+  [[nodiscard]] std::uint64_t give_tail(std::uint64_t wanted_bytes) noexcept;
+  [[nodiscard]] status cut_tails(std::span<block_cut> cuts) VMM_REQUIRES(mutex_);
 
   manager* memory_;
   use_of memory_use_;
@@ -327,6 +335,8 @@ export class growable_range {
   std::vector<pinned_part> pins_ VMM_GUARDED_BY(mutex_);
   std::uint64_t pin_number_ VMM_GUARDED_BY(mutex_) = 0;
   bool is_closed_ VMM_GUARDED_BY(mutex_) = false;
+  bool has_tail_ VMM_GUARDED_BY(mutex_) = false;  // no growth since the last pin
+  relief_member tail_;                            // entered under the mutex, left without it
 };
 
 }  // namespace vmm

@@ -35,6 +35,7 @@ status growable_range::resize(const growable_request& request) {
 
 status growable_range::resize_once(const growable_request& request, std::uint64_t& new_bytes,
                                    relief_pass& pass) {
+  const relief_pause no_wait;  // for other processes, with the range's lock
   const sync::lock_guard<sync::mutex> lock(mutex_);
   if (status ready = open(); !ready) return ready;
   const rank_share changing(manager_lock::growable, memory_->base_.growable_mutex);
@@ -52,6 +53,7 @@ status growable_range::resize_once(const growable_request& request, std::uint64_
     undo(changes);
   } else {
     stream_ = request.stream;
+    if (!changes.grown.empty()) has_tail_ = false;
   }
   check(!done || segments_[request.first_segment]->sizes.user_bytes == request.size_bytes,
         "a segment does not have the requested size");
@@ -297,6 +299,48 @@ void growable_range::remember(const ticket_ref& point) noexcept {
   if (point.known_passed()) return;
   check(given_up_.size() < given_up_.capacity(), "the list of points is full");
   given_up_.push_back(point);
+}
+
+// The last handles of the last segments first, until there are enough bytes. Called on the owner's
+// thread: see vmm.optimizer:relief.
+std::uint64_t growable_range::give_tail(std::uint64_t wanted_bytes) noexcept {
+  const relaxed_capture quiet(memory_->driver());
+  const sync::lock_guard<sync::mutex> lock(mutex_);
+  if (segments_.empty() || !has_tail_) return 0;
+  const rank_share changing(manager_lock::growable, memory_->base_.growable_mutex);
+  std::vector<block_cut> cuts;
+  if (status room = reserve_more(cuts, segments_.size()); !room) return 0;
+  std::uint64_t given_bytes = 0;
+  for (std::size_t index = segments_.size(); index != 0 && given_bytes < wanted_bytes; --index) {
+    block& segment = *segments_[index - 1];
+    const std::uint64_t now_bytes = segment.sizes.user_bytes;
+    const std::uint64_t rest_bytes = std::min(wanted_bytes - given_bytes, now_bytes);
+    const std::uint64_t kept_bytes =
+        std::max(now_bytes - std::min(rounded(rest_bytes), now_bytes), pinned(index - 1));
+    check(kept_bytes <= now_bytes, "growable I5: a tail begins behind the segment");
+    if (rounded(kept_bytes) == segment.sizes.mapped_bytes) continue;
+    given_bytes += segment.sizes.mapped_bytes - rounded(kept_bytes);
+    cuts.push_back({&segment, kept_bytes, rounded(kept_bytes), nullptr});
+  }
+  return !cuts.empty() && cut_tails(cuts) ? given_bytes : 0;
+}
+
+// Behind all work of the device, for which it waits.
+status growable_range::cut_tails(std::span<block_cut> cuts) {
+  timeline& time = engine_->time();
+  stream_handle last = stream_;
+  const result<ticket_ref> all_work = time.cover_all();
+  if (all_work) {
+    last = stream_handle::default_stream;
+    if (status ordered = time.order(last, *all_work); !ordered) return ordered;
+  } else if (all_work.error().code != errc::not_supported) {
+    return all_work.error();
+  }
+  const result<ticket_ref> point = cut_segments(last, cuts);
+  if (!point) return point.error();
+  if (status waited = time.wait(*point); !waited) return waited;
+  reap_behind(*point, cuts.size());
+  return {};
 }
 
 // Restores the sizes, and releases added memory; memory that cannot be released stays behind the

@@ -116,7 +116,8 @@ void tenant_driver::add_giver(const tenant_giver& giver) {
   givers_.push_back(giver);
 }
 
-// Idle memory of all allocators first, then what the program has named.
+// Idle memory of all allocators first, then what the program has offered, and what add_giver()
+// names.
 std::uint64_t tenant_driver::ask(const recall_request& what) noexcept {
   const source_loans& counted = source_->loans();
   const std::uint64_t before = counted.given_bytes();
@@ -124,7 +125,14 @@ std::uint64_t tenant_driver::ask(const recall_request& what) noexcept {
   const std::int64_t until_ns =
       unix_os::clock_ns() +
       static_cast<std::int64_t>(std::min<std::uint64_t>(what.within_ns, 3'600'000'000'000));
-  (void)relieve({source_->identity(), home()}, what.bytes);
+  const relief_key key{source_->identity(), home()};
+  (void)relieve(key, what.bytes);
+  for (const relief_rank rank : {relief_rank::tail, relief_rank::discard, relief_rank::keep}) {
+    const bool is_late = unix_os::clock_ns() >= until_ns;
+    if (what.only_idle || is_late || given() >= what.bytes) break;
+    if (relieve(key, what.bytes - given(), rank) != 0 && given() < what.bytes)
+      (void)relieve(key, what.bytes - given());
+  }
   for (std::size_t next = 0; given() < what.bytes; ++next) {
     tenant_giver giver;
     {
@@ -136,7 +144,7 @@ std::uint64_t tenant_driver::ask(const recall_request& what) noexcept {
     const std::int64_t left_ns = until_ns - unix_os::clock_ns();
     if (left_ns <= 0) break;
     (void)giver.give(giver.of, {what.bytes - given(), static_cast<std::uint64_t>(left_ns)});
-    if (given() < what.bytes) (void)relieve({source_->identity(), home()}, what.bytes - given());
+    if (given() < what.bytes) (void)relieve(key, what.bytes - given());
   }
   return given();
 }

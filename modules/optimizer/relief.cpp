@@ -48,39 +48,43 @@ struct relief_registry {
     return found;
   }
 
-  // The first other member of this key behind the number, which is its number then; with a share of
-  // its use.
-  [[nodiscard]] relief_member* take_next(const relief_member* requesting, const relief_key& key,
+  // Members of a key and a rank, but not the one that requests.
+  struct search {
+    const relief_member* requesting = nullptr;
+    relief_key key{};
+    relief_rank rank = relief_rank::idle;
+  };
+  // The first one behind the number, which is its number then; with a share of its use.
+  [[nodiscard]] relief_member* take_next(const search& of,
                                          std::uint64_t& number) noexcept VMM_NOT_ANALYSED {
     const sync::lock_guard<sync::spin_lock> lock(mutex);
-    relief_member* const found = find(requesting, key, number);
+    relief_member* const found = find(of, number);
     if (found == nullptr) return nullptr;
-    check(found != requesting && found->number_ > number,
+    check(found != of.requesting && found->number_ > number,
           "a member is trimmed twice, or by itself");
     found->use_.lock_shared();  // at once: linked, it is not held alone
     number = found->number_;
     return found;
   }
   // A key without a source is that of every source.
-  [[nodiscard]] relief_member* find(const relief_member* requesting, const relief_key& key,
-                                    std::uint64_t after) const noexcept VMM_REQUIRES(mutex) {
+  [[nodiscard]] relief_member* find(const search& of, std::uint64_t after) const noexcept
+      VMM_REQUIRES(mutex) {
     for (relief_member* each = first; each != nullptr; each = each->next_) {
       check(each->number_ != 0, "a member of the registry has no number");
       const bool is_near =
-          each->key_ == key || (key.source == nullptr && each->key_.where == key.where);
-      const bool may_give = each != requesting && each->lend_ == nullptr;
-      if (may_give && each->number_ > after && is_near) return each;
+          each->key_ == of.key || (of.key.source == nullptr && each->key_.where == of.key.where);
+      const bool may_give = each != of.requesting && each->lend_ == nullptr;
+      if (may_give && each->number_ > after && is_near && each->rank_ == of.rank) return each;
     }
     return nullptr;
   }
-  // Trims members of the key until `wanted_bytes` are released. On a thread without a lock of one.
-  std::uint64_t trim(const relief_member* requesting, const relief_key& key,
-                     std::uint64_t wanted_bytes) noexcept VMM_NOT_ANALYSED {
+  // Trims members until `wanted_bytes` are released. On a thread without a lock of one.
+  std::uint64_t trim(const search& of, std::uint64_t wanted_bytes) noexcept VMM_NOT_ANALYSED {
     const relief_pause no_second;  // of what callbacks allocate meanwhile
     std::uint64_t given_bytes = 0;
     std::uint64_t number = 0;
     while (given_bytes < wanted_bytes) {
-      relief_member* const other = take_next(requesting, key, number);
+      relief_member* const other = take_next(of, number);
       if (other == nullptr) break;
       given_bytes += other->from_.call(other->from_.of, wanted_bytes - given_bytes);
       other->use_.unlock_shared();
@@ -100,7 +104,8 @@ struct relief_registry {
       if (lender != nullptr) lender->use_.lock_shared();
     }
     if (lender == nullptr) return 0;
-    if (wanted_bytes != 0 && !relief_pause::is_here()) (void)trim(nullptr, key, ~std::uint64_t{0});
+    if (wanted_bytes != 0 && !relief_pause::is_here())
+      (void)trim({nullptr, key}, ~std::uint64_t{0});
     const std::uint64_t bytes = lender->lend_(lender->from_.of, wanted_bytes, until_ns);
     lender->use_.unlock_shared();
     return bytes;
@@ -114,10 +119,11 @@ struct relief_registry {
   std::uint64_t last_number VMM_GUARDED_BY(mutex) = 0;
 };
 
-void relief_member::enter(const relief_key& key, const source& from) noexcept {
+void relief_member::enter(const relief_key& key, const source& from, relief_rank rank) noexcept {
   check(number_ == 0 && from.call != nullptr,
         "a member enters the registry twice, or without a device");
   from_ = from;
+  rank_ = rank;
   link(key);
 }
 
@@ -163,19 +169,20 @@ bool relief_member::has_others() const noexcept {
   check(all != nullptr, "a member is in a missing registry");
   const sync::lock_guard<sync::spin_lock> lock(all->mutex);
   check(all->first != nullptr, "a member is in an empty registry");
-  return all->find(this, key_, 0) != nullptr;
+  return all->find({this, key_}, 0) != nullptr;
 }
 
 std::uint64_t relief_member::relieve(std::uint64_t wanted_bytes) noexcept {
   if (number_ == 0 || relief_pause::is_here() || !made_in_.is_here()) return 0;
   relief_registry* const all = relief_registry::here();
   check(all != nullptr, "a member is in a missing registry");
-  return all->trim(this, key_, wanted_bytes);
+  return all->trim({this, key_}, wanted_bytes);
 }
 
-std::uint64_t relieve(const relief_key& key, std::uint64_t wanted_bytes) noexcept {
+std::uint64_t relieve(const relief_key& key, std::uint64_t wanted_bytes,
+                      relief_rank rank) noexcept {
   relief_registry* const all = relief_pause::is_here() ? nullptr : relief_registry::here();
-  return all == nullptr ? 0 : all->trim(nullptr, key, wanted_bytes);
+  return all == nullptr ? 0 : all->trim({nullptr, key, rank}, wanted_bytes);
 }
 
 relief_loan::relief_loan(const relief_member& of, std::uint64_t wanted_bytes,

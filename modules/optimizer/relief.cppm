@@ -8,6 +8,7 @@
 // An allocator that is out of memory calls relieve(), which trims the others of its source of
 // memory and placement, in the order in which they entered, until enough is released. A lender, as
 // the driver of an owner's tenant, gets memory of other processes: with_relief() borrows last.
+// Members of the ranks behind `idle` give memory that is in use, only for other processes.
 //
 // I1  relieve() does nothing on a thread that holds a lock of an allocator: such a thread has a
 //     relief_pause. So no thread waits for one allocator's locks while it holds another's.
@@ -63,11 +64,20 @@ export struct relief_key {
   friend bool operator==(const relief_key&, const relief_key&) = default;
 };
 
+/// What a member gives.
+export enum class relief_rank : std::uint8_t {
+  idle,     // memory that no block uses
+  tail,     // of a growable range, behind its pins
+  discard,  // offered memory whose contents are not kept
+  keep,     // offered memory whose contents are copied
+};
+
 /// An allocator's membership in the registry.
 export class relief_member {
  public:
   /// Releases `wanted_bytes` of idle memory to the driver, or all of it; returns the bytes
-  /// released. Called on threads of other allocators, without their locks. Waits for no work.
+  /// released. Called on threads of other allocators, without their locks. Waits for no work, in
+  /// the ranks behind `idle` for that of the device.
   using give_back = std::uint64_t (*)(void* of, std::uint64_t wanted_bytes) noexcept;
   /// Of a lender: gets memory for the next create() calls of this thread, and may wait for it,
   /// briefly where relief_pause::is_here(). Returns the bytes. 0 bytes: what is left goes back.
@@ -86,7 +96,8 @@ export class relief_member {
 
   /// Requires: `from` can be called until leave() returns. Effects: adds the allocator to the
   /// registry; without host memory for the registry, nothing.
-  void enter(const relief_key& key, const source& from) noexcept;
+  void enter(const relief_key& key, const source& from,
+             relief_rank rank = relief_rank::idle) noexcept;
   /// The same for a lender, which is not trimmed.
   void enter_lender(const relief_key& key, void* of, lend call) noexcept;
   /// Effects: removes it. Waits for a call in progress. A second call does nothing.
@@ -106,6 +117,7 @@ export class relief_member {
 
   relief_key key_{};
   source from_{};
+  relief_rank rank_ = relief_rank::idle;
   lend lend_ = nullptr;       // of a lender
   std::uint64_t number_ = 0;  // 0: not in the registry
   relief_member* next_ = nullptr;
@@ -113,9 +125,10 @@ export class relief_member {
   sync::shared_mutex use_;
 };
 
-/// The same for a request outside of the registry, as another library's. Without a source in the
-/// key: of every source whose memory lies at `where`. Returns the bytes released.
-export std::uint64_t relieve(const relief_key& key, std::uint64_t wanted_bytes) noexcept;
+/// The same for a request outside of the registry, as another library's or an owner's. Without a
+/// source in the key: of every source whose memory lies at `where`. Of members of the rank.
+export std::uint64_t relieve(const relief_key& key, std::uint64_t wanted_bytes,
+                             relief_rank rank = relief_rank::idle) noexcept;
 
 /// For its life, memory that the lender of an allocator's source has for this thread. First
 /// releases the idle memory of the source's allocators, except under a relief_pause. All loans of a

@@ -21,6 +21,9 @@ export enum class suspend_contents : std::uint8_t {
   discard,  // anything
 };
 
+/// Suspends and resumes regions; defined in vmm.suspend.
+export class suspender;
+
 // A suspender's record of one allocator.
 struct suspended_region {
   suspended_region(suspendable& of, const void* of_object)
@@ -42,6 +45,8 @@ struct suspended_region {
   bool is_intact = false;  // suspended by a call that failed: contents are in the memory
   stream_handle stream = stream_handle::default_stream;  // for copies
   bool has_stream = false;
+  suspender* offers = nullptr;  // it has offered the region
+  relief_member offer;
   bool is_copying = false;  // copies or fills are queued that could not be waited for
   backup_space* backup = nullptr;
   struct kept_part {
@@ -55,6 +60,8 @@ struct suspended_region {
   bool is_announced = false;
   suspension_list parts;
 
+  /// Suspends the offered region, if no other call runs. Returns the bytes.
+  [[nodiscard]] std::uint64_t give() noexcept;
   [[nodiscard]] device_core& core() noexcept { return allocator->core(); }
   /// Effects: takes memory that a suspender left suspended when it ended.
   void take_left() noexcept;

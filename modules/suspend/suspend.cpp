@@ -40,6 +40,11 @@ bool has_suspended(const all_regions& regions, std::string_view tag) noexcept {
                      [&](const auto& each) { return each->tag == tag && each->is_suspended; });
 }
 
+bool has_offered(const all_regions& regions, std::string_view tag) noexcept {
+  return std::any_of(regions.begin(), regions.end(),
+                     [&](const auto& each) { return each->tag == tag && each->offers != nullptr; });
+}
+
 // The first region with the tag (or any, without one) that another suspender has suspended.
 const suspended_region* find_elsewhere(const all_regions& regions, std::string_view tag) noexcept {
   const auto found = std::find_if(regions.begin(), regions.end(), [&](const auto& each) {
@@ -72,8 +77,9 @@ suspender::~suspender() {
     leave_parts_behind(regions_);
     return;
   }
-  const sync::lock_guard<sync::mutex> lock(mutex_);
+  const sync::lock_guard<sync::recursive_mutex> lock(mutex_);
   for (const auto& each : regions_) {
+    each->offer.leave();
     check(!each->is_begun, "a suspender is destroyed while a region is being changed");
     forget_backup(*each);
     if (each->has_stream) (void)each->driver.destroy_stream(each->stream);
@@ -115,7 +121,7 @@ status suspender::add_region(std::unique_ptr<suspended_region>&& fresh, const su
 
 status suspender::add(stream_pool& pool, const suspend_region& how) {
   if (!made_in_.is_here()) return refuse_forked();
-  const sync::lock_guard<sync::mutex> lock(mutex_);
+  const sync::lock_guard<sync::recursive_mutex> lock(mutex_);
   try {
     return add_region(std::make_unique<suspended_region>(pool.suspension(), &pool), how);
   } catch (const std::bad_alloc&) {
@@ -125,7 +131,7 @@ status suspender::add(stream_pool& pool, const suspend_region& how) {
 
 status suspender::add(manager& blocks, const suspend_region& how) {
   if (!made_in_.is_here()) return refuse_forked();
-  const sync::lock_guard<sync::mutex> lock(mutex_);
+  const sync::lock_guard<sync::recursive_mutex> lock(mutex_);
   try {
     return add_region(std::make_unique<suspended_region>(blocks.suspension(), &blocks), how);
   } catch (const std::bad_alloc&) {
@@ -138,7 +144,7 @@ status suspender::remove(const manager& blocks) { return remove_region(&blocks);
 
 status suspender::remove_region(const void* object) {
   if (!made_in_.is_here()) return refuse_forked();
-  const sync::lock_guard<sync::mutex> lock(mutex_);
+  const sync::lock_guard<sync::recursive_mutex> lock(mutex_);
   const auto found = std::find_if(regions_.begin(), regions_.end(),
                                   [&](const auto& each) { return each->object == object; });
   if (found == regions_.end())
@@ -173,7 +179,7 @@ status suspender::choose(std::span<const std::string_view> tags, bool is_suspend
       return refuse(errc::invalid_argument, "no region has this tag");
   }
   for (const std::string_view tag : tags) {
-    if (!is_suspended || has_suspended(regions_, tag)) continue;
+    if (!is_suspended || has_suspended(regions_, tag) || has_offered(regions_, tag)) continue;
     obstacle_ = find_elsewhere(regions_, tag);
     if (obstacle_ != nullptr) return suspended_elsewhere;
     obstacle_ = find_tag(regions_, tag);
@@ -199,7 +205,7 @@ status suspender::choose(std::span<const std::string_view> tags, bool is_suspend
 
 result<suspend_report> suspender::suspend(const suspend_request& request) {
   if (!made_in_.is_here()) return refuse_forked();
-  const sync::lock_guard<sync::mutex> lock(mutex_);
+  const sync::lock_guard<sync::recursive_mutex> lock(mutex_);
   region_list regions;
   try {
     if (status chosen = choose(request.tags, false, regions); !chosen) return chosen.error();
@@ -315,11 +321,56 @@ suspend_report suspender::finish(const region_list& regions) {
   return report;
 }
 
+// ---- offers --------------------------------------------------------------------------
+
+// On the owner's thread (vmm.optimizer:relief), which never waits for a thread that itself waits
+// for memory of other tenants.
+std::uint64_t suspended_region::give() noexcept {
+  suspender& all = *offers;
+  if (!all.mutex_.try_lock()) return 0;
+  const suspended_region* const obstacle = all.obstacle_;
+  std::uint64_t given_bytes = 0;
+  suspender::region_list alone;
+  try {
+    if (!is_suspended) alone.push_back(this);
+    if (all.prepare({}, alone) && all.detach(alone))
+      given_bytes = all.finish(alone).suspended_bytes;
+    else
+      all.abandon(alone);
+  } catch (const std::bad_alloc&) {
+    all.abandon(alone);
+  }
+  all.obstacle_ = obstacle;
+  all.mutex_.unlock();
+  return given_bytes;
+}
+
+status suspender::offer(std::span<const std::string_view> tags) {
+  if (!made_in_.is_here()) return refuse_forked();
+  const sync::lock_guard<sync::recursive_mutex> lock(mutex_);
+  for (const std::string_view tag : tags) {
+    if (find_tag(regions_, tag) == nullptr)
+      return refuse(errc::invalid_argument, "no region has this tag");
+  }
+  const auto give = [](void* of, std::uint64_t) noexcept {
+    return static_cast<suspended_region*>(of)->give();
+  };
+  for (const auto& each : regions_) {
+    const bool is_named = std::find(tags.begin(), tags.end(), each->tag) != tags.end();
+    if ((!tags.empty() && !is_named) || each->is_suspended || each->offers != nullptr) continue;
+    each->offers = this;
+    each->offer.enter(
+        each->relief().key(), {each.get(), give},
+        each->contents == suspend_contents::keep ? relief_rank::keep : relief_rank::discard);
+  }
+  return {};
+}
+
 // ---- resume --------------------------------------------------------------------------
 
 status suspender::resume(std::span<const std::string_view> tags) {
   if (!made_in_.is_here()) return refuse_forked();
-  const sync::lock_guard<sync::mutex> lock(mutex_);
+  const sync::lock_guard<sync::recursive_mutex> lock(mutex_);
   region_list regions;
   try {
     if (status chosen = choose(tags, true, regions); !chosen) return chosen;
@@ -336,6 +387,12 @@ status suspender::resume(std::span<const std::string_view> tags) {
     forget_backup(*each);
     check(!each->is_suspended, "a resumed region is still suspended");
   }
+  for (const auto& each : regions_) {  // no thread takes an offer now
+    const bool is_named = std::find(tags.begin(), tags.end(), each->tag) != tags.end();
+    if ((!tags.empty() && !is_named) || each->offers == nullptr) continue;
+    each->offer.leave();
+    each->offers = nullptr;
+  }
   return {};
 }
 
@@ -343,7 +400,7 @@ status suspender::resume(std::span<const std::string_view> tags) {
 
 result<bool> suspender::is_suspended(std::string_view tag) const {
   if (!made_in_.is_here()) return refuse_forked();
-  const sync::lock_guard<sync::mutex> lock(mutex_);
+  const sync::lock_guard<sync::recursive_mutex> lock(mutex_);
   if (find_tag(regions_, tag) == nullptr)
     return refuse(errc::invalid_argument, "no region has this tag");
   return has_suspended(regions_, tag);
@@ -351,7 +408,7 @@ result<bool> suspender::is_suspended(std::string_view tag) const {
 
 result<std::string> suspender::last_obstacle() const {
   if (!made_in_.is_here()) return refuse_forked();
-  const sync::lock_guard<sync::mutex> lock(mutex_);
+  const sync::lock_guard<sync::recursive_mutex> lock(mutex_);
   try {
     return obstacle_ == nullptr ? std::string{} : obstacle_->tag;
   } catch (const std::bad_alloc&) {
@@ -361,7 +418,7 @@ result<std::string> suspender::last_obstacle() const {
 
 bool suspender::keeps_contents() const noexcept {
   if (!made_in_.is_here()) return false;
-  const sync::lock_guard<sync::mutex> lock(mutex_);
+  const sync::lock_guard<sync::recursive_mutex> lock(mutex_);
   return std::any_of(regions_.begin(), regions_.end(), [](const auto& each) {
     check(each->backup == nullptr || each->is_suspended, "a running region has a backup");
     return each->backup != nullptr || (each->is_intact && each->promised == suspend_contents::keep);
@@ -370,7 +427,7 @@ bool suspender::keeps_contents() const noexcept {
 
 std::uint64_t suspender::backup_bytes() const noexcept {
   if (!made_in_.is_here()) return 0;
-  const sync::lock_guard<sync::mutex> lock(mutex_);
+  const sync::lock_guard<sync::recursive_mutex> lock(mutex_);
   check(arena_.taken_bytes() <= arena_.size_bytes(), "more backups are in use than exist");
   return arena_.size_bytes();
 }
@@ -403,7 +460,7 @@ result<std::uint64_t> read_kept(const suspended_region& of, address_range wanted
 
 status suspender::read_backup(std::span<std::byte> into, address from) const {
   if (!made_in_.is_here()) return refuse_forked();
-  const sync::lock_guard<sync::mutex> lock(mutex_);
+  const sync::lock_guard<sync::recursive_mutex> lock(mutex_);
   if (into.empty()) return {};
   for (const auto& each : regions_) {
     if (!each->is_suspended || each->backup == nullptr) continue;
@@ -416,7 +473,7 @@ status suspender::read_backup(std::span<std::byte> into, address from) const {
 
 status suspender::return_backups() {
   if (!made_in_.is_here()) return refuse_forked();
-  const sync::lock_guard<sync::mutex> lock(mutex_);
+  const sync::lock_guard<sync::recursive_mutex> lock(mutex_);
   return arena_.release_unused(nullptr);
 }
 

@@ -137,14 +137,20 @@ export class suspender {
   /// does a pool on a driver without features::record_all. Driver calls by handles; contents by
   /// bytes.
   [[nodiscard]] result<suspend_report> suspend(const suspend_request& request = {});
+  /// Requires: from the call until resume() has returned, what suspend() requires. Effects: offers
+  /// the regions, or with no tags all that are not suspended: when other tenants of an owner need
+  /// memory, one after the other is suspended on a thread of the source, those without contents to
+  /// keep first. resume() ends the offer of its regions, suspended or not. Without an owner:
+  /// nothing. Errors: invalid_argument (a tag that no region has). Cost: O(regions).
+  [[nodiscard]] status offer(std::span<const std::string_view> tags = {});
   /// Effects: restores the regions' memory at the same addresses, with the promised contents and
   /// all access that was granted; when it returns, any stream may use it. Without tags: every
   /// suspended region. Listeners of pools are notified with `mapped`. If the device is short of
   /// memory, other allocators are trimmed; a tenant of an owner waits for memory of other tenants,
   /// for all or nothing; what is still missing is created at the regions' memory_options::spill.
-  /// Errors: invalid_argument (a tag that no region has, or no suspended one), in_use (another
-  /// thread frees a block; instead of regions of this suspender, another one has suspended the
-  /// memory), out_of_memory, over_budget, internal (options().verify: other contents
+  /// Errors: invalid_argument (a tag of no region, or of none that is suspended or offered), in_use
+  /// (another thread frees a block; instead of regions of this suspender, another one has suspended
+  /// the memory), out_of_memory, over_budget, internal (options().verify: other contents
   /// than promised), driver errors. All regions stay suspended, and a later call tries again.
   /// Cost: driver calls by handles; contents by bytes.
   [[nodiscard]] status resume(std::span<const std::string_view> tags = {});
@@ -171,6 +177,7 @@ export class suspender {
   [[nodiscard]] const suspend_options& options() const noexcept { return options_; }
 
  private:
+  friend struct suspended_region;  // gives memory of an offer
   using region_list = std::vector<suspended_region*>;
 
   [[nodiscard]] status add_region(std::unique_ptr<suspended_region>&& fresh,
@@ -188,7 +195,7 @@ export class suspender {
 
   const process_mark made_in_;
   suspend_options options_;
-  mutable sync::mutex mutex_;
+  mutable sync::recursive_mutex mutex_;  // for its try_lock()
   backup_arena arena_ VMM_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<suspended_region>> regions_ VMM_GUARDED_BY(mutex_);  // I3
   const suspended_region* obstacle_ VMM_GUARDED_BY(mutex_) = nullptr;

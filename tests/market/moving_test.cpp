@@ -335,6 +335,141 @@ TEST(MarketMoving, MemoryUnderAFillStays) {
   }
 }
 
+// ---- givers --------------------------------------------------------------------------
+
+// What costs less goes first, and what is pinned stays.
+TEST(MarketMoving, GivesIdleMemoryThenTailsThenOffers) {
+  const auto tenant = market_test::open_fake_tenant(vmm::fake::profile::cuda(), 64 * MiB);
+  ASSERT_TRUE(tenant) << vmm::describe(tenant.error());
+  vmm::tenant_driver& driver = **tenant;
+  const auto& calls = dynamic_cast<market_test::own_source&>(driver.source()).calls;
+  const auto ask = [&](bool only_idle = false) {
+    const std::uint64_t before = driver.source().totals().charged_bytes;
+    const std::uint64_t given = calls.ask(calls.of, {8 * MiB, 100 * second_ns, only_idle});
+    EXPECT_EQ(before - driver.source().totals().charged_bytes, given);
+    return given / MiB;
+  };
+  vmm::manager kept(driver), dropped(driver), blocks(driver);
+  const auto block = kept.allocate(8 * MiB).value();
+  ASSERT_TRUE(dropped.allocate(8 * MiB));
+  std::vector<std::byte> words(8 * MiB, std::byte{7}), back(8 * MiB);
+  ASSERT_TRUE(driver.write(block, words));
+  vmm::suspender regions;
+  ASSERT_TRUE(regions.add(kept, {.tag = "kept"}));
+  ASSERT_TRUE(regions.add(dropped, {.tag = "dropped", .contents = vmm::suspend_contents::discard}));
+  const auto is_asleep = [&](const char* tag) { return regions.is_suspended(tag).value(); };
+  vmm::growable_range cache(blocks, {.segment_bytes_max = 32 * MiB, .gives_tail = true});
+  ASSERT_TRUE(cache.grow(16 * MiB));
+  ASSERT_TRUE(blocks.free(blocks.allocate(8 * MiB).value()));
+  EXPECT_EQ(ask(), 8u) << "idle";
+  EXPECT_EQ(ask(), 0u) << "the growth is not pinned yet, and no region is offered";
+  {
+    const auto pin = cache.pin({.size_bytes = 8 * MiB}).value();
+    ASSERT_TRUE(regions.offer());
+    EXPECT_EQ(ask(true), 0u) << "nothing is idle";
+    EXPECT_EQ(ask(), 8u);
+    EXPECT_EQ(cache.size_bytes().value(), 8 * MiB) << "the tail";
+    EXPECT_FALSE(is_asleep("dropped"));
+    EXPECT_EQ(ask(), 8u);
+    EXPECT_TRUE(is_asleep("dropped") && !is_asleep("kept"));
+    EXPECT_EQ(ask(), 8u);
+    EXPECT_TRUE(is_asleep("kept"));
+    EXPECT_EQ(ask(), 0u) << "the rest is pinned";
+    EXPECT_EQ(cache.size_bytes().value(), 8 * MiB);
+  }
+  EXPECT_EQ(ask(), 8u) << "the pin has ended";
+  EXPECT_EQ(cache.size_bytes().value(), 0u);
+  const std::array<std::string_view, 1> tags{"kept"};
+  ASSERT_TRUE(regions.resume(tags));
+  ASSERT_TRUE(driver.read(back, block));
+  EXPECT_EQ(words, back);
+  EXPECT_EQ(ask(), 0u) << "the offer has ended";
+  EXPECT_EQ(regions.resume(tags).error().code, errc::invalid_argument);
+  ASSERT_TRUE(regions.offer(tags));
+  ASSERT_TRUE(regions.resume(tags)) << "an offer that was not taken";
+  EXPECT_EQ(regions.offer(std::array<std::string_view, 1>{"none"}).error().code,
+            errc::invalid_argument);
+  ASSERT_TRUE(regions.resume());
+}
+
+// As many bytes as are wanted, of the last segment first, in whole handles.
+TEST(MarketMoving, TailsGoInWholeHandles) {
+  const auto tenant = market_test::open_fake_tenant(vmm::fake::profile::cuda(), 64 * MiB);
+  ASSERT_TRUE(tenant) << vmm::describe(tenant.error());
+  const auto& calls = dynamic_cast<market_test::own_source&>((*tenant)->source()).calls;
+  vmm::manager blocks(**tenant);
+  vmm::growable_range cache(blocks, {.segment_bytes_max = 16 * MiB,
+                                     .segment_count = 3,
+                                     .handle_bytes = 4 * MiB,
+                                     .gives_tail = true});
+  ASSERT_TRUE(cache.grow(11 * MiB));
+  const auto first = cache.pin({.size_bytes = 5 * MiB, .segment_count = 2}).value();
+  const auto sizes = [&] {
+    std::vector<std::uint64_t> all;
+    for (std::uint64_t i = 0; i < 3; ++i) all.push_back(cache.size_bytes(i).value() / MiB);
+    return all;
+  };
+  EXPECT_EQ(calls.ask(calls.of, {2 * MiB, second_ns, false}), 4 * MiB);
+  EXPECT_EQ(sizes(), (std::vector<std::uint64_t>{11, 11, 7}));
+  EXPECT_EQ(calls.ask(calls.of, {12 * MiB, second_ns, false}), 12 * MiB);
+  EXPECT_EQ(sizes(), (std::vector<std::uint64_t>{11, 7, 0}));
+  EXPECT_EQ(calls.ask(calls.of, {64 * MiB, second_ns, false}), 4 * MiB);
+  EXPECT_EQ(sizes(), (std::vector<std::uint64_t>{5, 7, 0}));
+  EXPECT_TRUE(cache.validate());
+}
+
+// A range that waits for memory of other tenants can be used meanwhile, and gives its tail.
+TEST(MarketMoving, AGrowthHoldsNoLockWhileItWaits) {
+  const auto tenant = market_test::open_fake_tenant(vmm::fake::profile::cuda(), 16 * MiB);
+  ASSERT_TRUE(tenant) << vmm::describe(tenant.error());
+  auto& source = dynamic_cast<market_test::own_source&>((*tenant)->source());
+  vmm::manager blocks(**tenant);
+  vmm::growable_range cache(blocks, {.segment_bytes_max = 32 * MiB});
+  ASSERT_TRUE(cache.grow(8 * MiB));
+  int waits = 0;
+  source.while_waiting = [&] {
+    ++waits;
+    std::thread([&] { EXPECT_EQ(cache.size_bytes().value(), 8 * MiB); }).join();
+  };
+  EXPECT_EQ(cache.grow(32 * MiB).error().code, errc::out_of_memory);
+  EXPECT_GT(waits, 0);
+  source.while_waiting = {};
+}
+
+// One line each makes them givers. What is pinned stays, and the rest comes back.
+TEST(MarketMoving, ATailAndAnOfferServeAnotherTenant) {
+  const market_test::private_directory in;
+  const market_test::owner_process owner(in, capacity);
+  const auto one = open_host_tenant(options_of(in, "one"), 30 * second_ns).value();
+  const auto two = open_host_tenant(options_of(in, "two"), 30 * second_ns).value();
+  vmm::manager cache_blocks(*one), region(*one), blocks(*two);
+  vmm::growable_range cache(cache_blocks, {.segment_bytes_max = 32 * MiB, .gives_tail = true});
+  ASSERT_TRUE(cache.grow(32 * MiB));
+  const vmm::address base = cache.segment(0).value();
+  write(base, 32 * MiB, 3);
+  const auto pin = cache.pin({.size_bytes = 8 * MiB}).value();
+  const vmm::address kept = region.allocate(16 * MiB).value();
+  write(kept, 16 * MiB, 5);
+  vmm::suspender regions;
+  ASSERT_TRUE(regions.add(region, {.tag = "kept"}));
+  ASSERT_TRUE(regions.offer());
+  const auto block = blocks.allocate(56 * MiB);
+  ASSERT_TRUE(block) << vmm::describe(block.error());
+  EXPECT_TRUE(holds(base, 8 * MiB, 3));
+  EXPECT_EQ(cache.size_bytes().value(), 8 * MiB);
+  EXPECT_TRUE(regions.is_suspended("kept").value());
+  const auto words = words_at(*block, 56 * MiB);
+  EXPECT_EQ(static_cast<std::size_t>(std::ranges::count(words, 0u)), words.size());
+  write(*block, 56 * MiB, 9);
+  EXPECT_TRUE(blocks.free(*block));
+  const vmm::status resumed = regions.resume();
+  ASSERT_TRUE(resumed) << vmm::describe(resumed.error());
+  EXPECT_TRUE(holds(kept, 16 * MiB, 5));
+  ASSERT_TRUE(cache.grow(32 * MiB));
+  EXPECT_TRUE(holds(base, 8 * MiB, 3));
+  EXPECT_TRUE(region.free(kept));
+}
+
 // ---- loans ---------------------------------------------------------------------------
 
 // What a loan has for a request serves it also in other sizes; the rest goes back.

@@ -29,6 +29,7 @@ class own_source final : public vmm::memory_source {
   }
 
   vmm::status take(const vmm::lot_request& what, vmm::lent_list& out) override {
+    if (what.within_ns != 0 && while_waiting) while_waiting();
     const std::lock_guard<std::mutex> lock(mutex_);
     if (what.within_ns != 0) waits_ns.push_back(what.within_ns);
     if (what.bytes > capacity_bytes_ - charged_bytes_)
@@ -66,7 +67,9 @@ class own_source final : public vmm::memory_source {
   }
   std::string last_refusal() const override { return "the source is empty"; }
 
-  std::vector<std::uint64_t> waits_ns;  // the longest waits of the requests that may wait
+  std::vector<std::uint64_t> waits_ns;    // the longest waits of the requests that may wait
+  std::function<void()> while_waiting{};  // in a take() that may wait
+  vmm::source_callbacks calls{};          // of its tenant
 
  private:
   struct kept {
@@ -108,9 +111,10 @@ inline vmm::result<std::unique_ptr<vmm::tenant_driver>> open_fake_tenant(
   vmm::fake_driver& fake = *any->get_if<vmm::fake_driver>();
   return vmm::tenant_driver::open(
       std::move(*any),
-      [&](const vmm::source_callbacks&) -> vmm::result<std::unique_ptr<vmm::memory_source>> {
-        return std::unique_ptr<vmm::memory_source>(
-            std::make_unique<own_source>(fake, capacity_bytes));
+      [&](const vmm::source_callbacks& calls) -> vmm::result<std::unique_ptr<vmm::memory_source>> {
+        auto made = std::make_unique<own_source>(fake, capacity_bytes);
+        made->calls = calls;
+        return std::unique_ptr<vmm::memory_source>(std::move(made));
       });
 }
 

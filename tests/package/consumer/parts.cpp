@@ -132,13 +132,13 @@ using vmm::add_grants, vmm::are_attached, vmm::attach_parts, vmm::beside_change,
     vmm::left_contents, vmm::mapping_plan, vmm::memory_rights, vmm::memory_suspended,
     vmm::own_rights_change, vmm::plan_core, vmm::provide_parts, vmm::refuse_beyond,
     vmm::relaxed_capture, vmm::release_parts, vmm::relief_key, vmm::relief_loan, vmm::relief_member,
-    vmm::relief_pass, vmm::relief_pause, vmm::relieve, vmm::remap_outcome, vmm::remapper,
-    vmm::report_unclosed, vmm::reservation_options, vmm::reservation_space, vmm::resize_plan,
-    vmm::retry_while_short, vmm::rights_scope, vmm::shortage_ladder, vmm::single_rung, vmm::sum_of,
-    vmm::suspendable, vmm::suspension_list, vmm::suspension_part, vmm::suspension_phase,
-    vmm::suspension_phases, vmm::too_many_grants, vmm::try_to_attach, vmm::try_to_close,
-    vmm::try_to_detach, vmm::unmap_answer, vmm::unmap_entry, vmm::unmap_list, vmm::unmap_queue,
-    vmm::with_relief;
+    vmm::relief_pass, vmm::relief_pause, vmm::relief_rank, vmm::relieve, vmm::remap_outcome,
+    vmm::remapper, vmm::report_unclosed, vmm::reservation_options, vmm::reservation_space,
+    vmm::resize_plan, vmm::retry_while_short, vmm::rights_scope, vmm::shortage_ladder,
+    vmm::single_rung, vmm::sum_of, vmm::suspendable, vmm::suspension_list, vmm::suspension_part,
+    vmm::suspension_phase, vmm::suspension_phases, vmm::too_many_grants, vmm::try_to_attach,
+    vmm::try_to_close, vmm::try_to_detach, vmm::unmap_answer, vmm::unmap_entry, vmm::unmap_list,
+    vmm::unmap_queue, vmm::with_relief;
 
 // vmm.physical
 using vmm::budget_spent, vmm::creation, vmm::device_full, vmm::memory_list, vmm::physical_memory,
