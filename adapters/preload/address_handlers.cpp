@@ -36,6 +36,14 @@ result_code memory_info(const call_site& site, std::size_t* free_bytes, std::siz
   return answer;
 }
 
+result_code device_total(const call_site& site, std::size_t* total_bytes, device_id device) {
+  const result_code answer = site(total_bytes, device);
+  if (answer != code::success || total_bytes == nullptr || !is_managed()) return answer;
+  const std::uint64_t share_bytes = managed::share_of(device);
+  if (share_bytes != 0) *total_bytes = std::min<std::size_t>(*total_bytes, share_bytes);
+  return answer;
+}
+
 namespace {
 
 // The object at a queried address: a block of a pool, one that another process shared, free memory

@@ -48,6 +48,7 @@ result_code allocate_managed(const call_site& site, device_pointer* at, std::siz
                              unsigned flags);
 
 result_code memory_info(const call_site& site, std::size_t* free_bytes, std::size_t* total_bytes);
+result_code device_total(const call_site& site, std::size_t* total_bytes, device_id device);
 result_code address_range(const call_site& site, device_pointer* base, std::size_t* size,
                           device_pointer at);
 result_code pointer_attribute_of(const call_site& site, void* data, int attribute,

@@ -344,6 +344,22 @@ bool find_share(std::uint64_t& free_bytes, std::uint64_t& total_bytes) noexcept 
   return true;
 }
 
+std::uint64_t share_of(device_id device) noexcept {
+  {
+    const gate_guard shared(locks::gate);
+    const device_pools* const pools = process().devices.of_device(device);
+    if (pools != nullptr && pools->tenant() == nullptr) return 0;
+    if (pools != nullptr) {
+      const result<memory_info> found = pools->tenant()->query_memory(pools->tenant()->home());
+      return found ? found->total_bytes : 0;
+    }
+  }
+  const result<std::optional<tenant_options>> options = tenant_options_from_environment();
+  if (!options || !options->has_value()) return 0;
+  const market_share& share = (*options)->share;
+  return share.guarantee_bytes != 0 ? share.guarantee_bytes : share.limit_bytes;
+}
+
 std::uint64_t reusable_bytes() noexcept {
   const gate_guard shared(locks::gate);
   const device_pools* const device = process().devices.of_current();

@@ -55,6 +55,9 @@ enum class free_answer : std::uint8_t {
 /// With VMM_OWNER, the current context's device as this tenant sees it.
 [[nodiscard]] bool find_share(std::uint64_t& free_bytes, std::uint64_t& total_bytes) noexcept
     VMM_EXCLUDES(locks::gate);
+/// With VMM_OWNER, the total of a device as this tenant sees it; 0: the device's own. Before the
+/// process is a tenant: from VMM_TENANT.
+[[nodiscard]] std::uint64_t share_of(device_id device) noexcept VMM_EXCLUDES(locks::gate);
 /// Memory of the current context's device that the allocators hold and no live block uses.
 [[nodiscard]] std::uint64_t reusable_bytes() noexcept VMM_EXCLUDES(locks::gate);
 /// What cuMemPoolGetAttribute adds for the memory that the library holds in place of a device's

@@ -59,7 +59,8 @@ TEST(PreloadMarket, TheDeviceIsTheTenantsShare) {
   const child::outcome seen = child::preloaded(
       "vmm", {"market"}, {owner.variable(), "VMM_TENANT=limit=64MiB", "VMM_REPORT=off"});
   EXPECT_EQ(seen.out,
-            "free 64 of 64\nallocate 0\nfree 24 of 64\ntoo much 2\nfree 0\nfree 64 of 64\n"
+            "device 0 64\nfree 64 of 64\ndevice 0 64\nallocate 0\nfree 24 of 64\ntoo much 2\nfree "
+            "0\nfree 64 of 64\n"
             "done\n")
       << seen.err;
   EXPECT_EQ(seen.code, 0) << seen.err;

@@ -21,6 +21,7 @@ void find_memory(driver& cu, flag_set flags) {
   cu.get(cu.put_pool, "cuMemPoolSetAttribute", version, flags);
   cu.get(cu.trim_pool, "cuMemPoolTrimTo", version, flags);
   cu.get(cu.info, "cuMemGetInfo", version, flags);
+  cu.get(cu.total, "cuDeviceTotalMem", version, flags);
   cu.get(cu.range, "cuMemGetAddressRange", version, flags);
   cu.get(cu.attribute, "cuPointerGetAttribute", version, flags);
   cu.get(cu.attributes, "cuPointerGetAttributes", version, flags);

@@ -46,6 +46,7 @@ struct driver {
   result_code (*put_pool)(pool_id, int, void*) = nullptr;
   result_code (*trim_pool)(pool_id, std::size_t) = nullptr;
   result_code (*info)(std::size_t*, std::size_t*) = nullptr;
+  result_code (*total)(std::size_t*, device_id) = nullptr;
   result_code (*range)(device_pointer*, std::size_t*, device_pointer) = nullptr;
   result_code (*attribute)(void*, int, device_pointer) = nullptr;
   result_code (*attributes)(unsigned, int*, void**, device_pointer) = nullptr;

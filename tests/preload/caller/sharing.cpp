@@ -284,9 +284,16 @@ void market(const arguments&) {
     const auto [free_bytes, total_bytes] = memory_of(cu);
     std::printf("free %zu of %zu\n", free_bytes / mebibyte, total_bytes / mebibyte);
   };
+  const auto show_device = [&] {
+    std::size_t total_bytes = 0;
+    std::printf("device %d", cu.total(&total_bytes, 0));
+    std::printf(" %zu\n", total_bytes / mebibyte);
+  };
   device_pointer at = 0;
   device_pointer more = 0;
+  show_device();
   show();
+  show_device();
   std::printf("allocate %d\n", cu.allocate(&at, 40 * mebibyte));
   if (at != 0) {
     must(cu.fill(at, 5, 40 * mebibyte, nullptr) == code::success, "a fill");

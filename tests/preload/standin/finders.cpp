@@ -121,6 +121,7 @@ void add_memory_calls(std::vector<entry>& all) {
              {
                  at("cuMemGetInfo", 3020, &cuMemGetInfo),
                  at("cuMemGetInfo", 13010, &info_of_the_future),
+                 at("cuDeviceTotalMem", 3020, &cuDeviceTotalMem_v2),
                  at("cuMemAlloc", 3020, &cuMemAlloc),
                  at("cuMemAllocPitch", 3020, &cuMemAllocPitch),
                  at("cuMemFree", 3020, &free_elsewhere),
