@@ -100,9 +100,9 @@ TEST_F(Growable, WrongUsesAreRefused) {
   options.handle_bytes = 100;
   EXPECT_FAILS(vmm_growable_create(manager, &options, &made), VMM_ERROR_BAD_OPTION);
   options.handle_bytes = 0;
-  options.reserved = 1;
+  options.gives_tail = 2;
   EXPECT_FAILS(vmm_growable_create(manager, &options, &made), VMM_ERROR_BAD_OPTION);
-  options.reserved = 0;
+  options.gives_tail = 1;
   options.keep_dirty = 2;
   EXPECT_FAILS(vmm_growable_create(manager, &options, &made), VMM_ERROR_BAD_OPTION);
   EXPECT_EQ(made, nullptr);

@@ -197,6 +197,11 @@ TEST_F(SuspendC, TagsAndContentsOfOneRequest) {
   EXPECT_STREQ(info().obstacle, "weights");
   ASSERT_GOOD(vmm_suspender_resume(suspender, weights, 1));
   EXPECT_EQ(vmm_suspender_resume(suspender, weights, 1), VMM_ERROR_INVALID_ARGUMENT);
+  ASSERT_GOOD(vmm_suspender_offer(suspender, weights, 1));
+  ASSERT_GOOD(vmm_suspender_resume(suspender, weights, 1));
+  const char* const none[] = {"none"};
+  EXPECT_EQ(vmm_suspender_offer(suspender, none, 1), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(vmm_suspender_offer(suspender, nullptr, 1), VMM_ERROR_INVALID_ARGUMENT);
   ASSERT_GOOD(vmm_driver_destroy_stream(driver, stream));
 }
 

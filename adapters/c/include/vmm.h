@@ -797,7 +797,8 @@ typedef struct vmm_growable_options {
   uint64_t handle_bytes; /* of each physical handle, a multiple of the granularity; 0: one granule;
                            VMM_GROWABLE_FEW_HANDLES. A segment grows and shrinks by whole handles */
   uint32_t keep_dirty;   /* 1: bytes that a growth adds are not zeroed: 0 */
-  uint32_t reserved;     /* 0 */
+  uint32_t gives_tail;   /* 1: from a pin until the next growth, other tenants of an owner that need
+                           memory get what is behind all pins, and sizes shrink: 0 */
 } vmm_growable_options;
 
 /** Requires: struct_size is sizeof(vmm_growable_options). Effects: *options gets the defaults. */
@@ -1003,11 +1004,18 @@ typedef struct vmm_suspend_report {
 VMM_API VMM_CHECKED vmm_status vmm_suspender_suspend(vmm_suspender* suspender,
                                                      const vmm_suspend_request* request,
                                                      vmm_suspend_report* report) VMM_NOEXCEPT;
+/** Requires: as vmm_suspender_suspend(), from this call on. Effects: the regions with the tags, or
+ *  all, may be suspended on another thread when other tenants of an owner need memory. The resume
+ *  of a region ends its offer, also if it is not suspended. Errors: INVALID_ARGUMENT (a tag that no
+ *  region has). */
+VMM_API VMM_CHECKED vmm_status vmm_suspender_offer(vmm_suspender* suspender,
+                                                   const char* const* tags,
+                                                   uint64_t tag_count) VMM_NOEXCEPT;
 /** Restores the memory at the same addresses, with the promised contents and all access. Without
- *  tags: every region that is suspended. Errors: INVALID_ARGUMENT (a tag that no region has; not
- *  suspended), IN_USE (another thread frees a block; there are none, but another suspender has
- *  suspended a region), OUT_OF_MEMORY, OVER_BUDGET, INTERNAL (verify: other contents than
- *  promised), driver errors; all stay suspended, and a later call retries. */
+ *  tags: every region that is suspended. Errors: INVALID_ARGUMENT (a tag that no region has, or not
+ *  suspended or offered), IN_USE (another thread frees a block; there are none, but another
+ *  suspender has suspended a region), OUT_OF_MEMORY, OVER_BUDGET, INTERNAL (verify: other contents
+ *  than promised), driver errors; all stay suspended, and a later call retries. */
 VMM_API VMM_CHECKED vmm_status vmm_suspender_resume(vmm_suspender* suspender,
                                                     const char* const* tags,
                                                     uint64_t tag_count) VMM_NOEXCEPT;

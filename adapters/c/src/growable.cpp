@@ -60,14 +60,15 @@ vmm_status create(manager_object& memory, const vmm_growable_options& given, vmm
   vmm_growable_options full;
   (void)vmm_growable_options_init(&full, sizeof(full));
   if (const vmm_status read = read_struct(given, full); read != VMM_SUCCESS) return read;
-  if (full.reserved != 0) return fail(VMM_ERROR_BAD_OPTION, "a reserved member of options is 0");
-  const vmm_status flags =
-      check_flags(VMM_ERROR_BAD_OPTION, {{full.keep_dirty, "keep_dirty is 0 or 1"}});
+  const vmm_status flags = check_flags(
+      VMM_ERROR_BAD_OPTION,
+      {{full.keep_dirty, "keep_dirty is 0 or 1"}, {full.gives_tail, "gives_tail is 0 or 1"}});
   if (flags != VMM_SUCCESS) return flags;
   const vmm::growable_options options{.segment_bytes_max = full.segment_bytes_max,
                                       .segment_count = full.segment_count,
                                       .handle_bytes = full.handle_bytes,
-                                      .zero_new = full.keep_dirty == 0};
+                                      .zero_new = full.keep_dirty == 0,
+                                      .gives_tail = full.gives_tail != 0};
   auto made = std::make_unique<growable_object>(memory, options);
   if (const vmm::status reserved = made->range.reserve(); !reserved) return fail(reserved.error());
   void* const handle = add_handle(growable_object::kind, made.get());

@@ -308,6 +308,15 @@ vmm_status vmm_suspender_suspend(vmm_suspender* suspender, const vmm_suspend_req
                       [&](suspender_object& on) { return suspend(on, request, report); });
 }
 
+vmm_status vmm_suspender_offer(vmm_suspender* suspender, const char* const* tags,
+                               uint64_t tag_count) VMM_NOEXCEPT {
+  return on_suspender(suspender, [&](suspender_object& on) -> vmm_status {
+    std::vector<std::string_view> named;
+    if (!read_tags(tags, tag_count, named)) return fail_null();
+    return answer(on.suspender.offer(named));
+  });
+}
+
 vmm_status vmm_suspender_resume(vmm_suspender* suspender, const char* const* tags,
                                 uint64_t tag_count) VMM_NOEXCEPT {
   return on_suspender(suspender, [&](suspender_object& on) -> vmm_status {

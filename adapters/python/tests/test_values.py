@@ -296,7 +296,14 @@ CALLS = {
     "history.stop": (dict(owner=OBJECT, path=PATH, device=NUMBER), lambda b: dict(owner=b.pool)),
     "history.publish": (dict(on=FLAG), {}),
     "growable.Growable": (
-        dict(manager=OBJECT, most=SIZE, segments=NUMBER, handle_bytes=SIZE, zero_new=FLAG),
+        dict(
+            manager=OBJECT,
+            most=SIZE,
+            segments=NUMBER,
+            handle_bytes=SIZE,
+            zero_new=FLAG,
+            gives_tail=FLAG,
+        ),
         lambda b: dict(manager=b.manager, most=4 * MIB),
     ),
     "growable.Growable.grow": (RESIZE, lambda b: dict(size=MIB)),

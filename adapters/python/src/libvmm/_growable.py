@@ -19,7 +19,7 @@ class Options(_native.Sized):
         ("segment_count", _U64),
         ("handle_bytes", _U64),
         ("keep_dirty", _U32),
-        ("reserved", _U32),
+        ("gives_tail", _U32),
     ]
 
 

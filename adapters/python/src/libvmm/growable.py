@@ -74,7 +74,10 @@ class Growable(Owner):
         segments: int = 1,
         handle_bytes: _values.Size = 0,
         zero_new: bool = True,
+        gives_tail: bool = False,
     ) -> None:
+        """With gives_tail, from a pin or view until the next growth, other tenants of an owner that
+        need memory get what is behind all pins and views."""
         self.manager = manager
         _values.one_of("manager", manager, Manager)
         if not manager.is_open:
@@ -85,6 +88,7 @@ class Growable(Owner):
             segment_count=_values.whole("segments", segments),
             handle_bytes=(FEW_HANDLES if few else _values.size("handle_bytes", handle_bytes)),
             keep_dirty=not _values.flag("zero_new", zero_new),
+            gives_tail=_values.flag("gives_tail", gives_tail),
         )
         self._create(
             _GrowableLife(manager),
