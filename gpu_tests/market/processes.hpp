@@ -163,16 +163,17 @@ class owner {
     if (number_ != 0) return;
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     ::execl(chosen.owner.c_str(), "vmm-owner", "serve", folder_.c_str(), chosen.device.c_str(),
-            "--capacity", capacity_.c_str(), "--quiet-ms", quiet_.c_str(), nullptr);
+            "--capacity", capacity_.c_str(), "--quiet-ms", quiet_.c_str(), "--stay", nullptr);
     std::_Exit(127);
   }
   void kill() {
     ::kill(number_, SIGKILL);
     ::waitpid(number_, nullptr, 0);
   }
-  // Ends with its last tenant.
   void wait() {
-    ::waitpid(number_, nullptr, 0);
+    int status = 0;
+    ::kill(number_, SIGTERM);
+    if (::waitpid(number_, &status, 0) != number_ || status != 0) fail("the owner has failed");
     const std::string line = "rm -rf " + folder_;
     (void)!std::system(line.c_str());
   }
