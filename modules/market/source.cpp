@@ -18,7 +18,8 @@ import :failures;
 namespace vmm {
 namespace {
 
-constexpr std::int64_t reconnect_ns = 100'000'000;
+// Each attempt without a welcome doubles the time to the next one.
+constexpr std::int64_t reconnect_ns = 1'000'000, reconnect_ns_max = 100'000'000;
 
 class tenant_source final : public memory_source {
  public:
@@ -58,6 +59,7 @@ class tenant_source final : public memory_source {
   void run_callbacks() noexcept;
   void connect(guard& held);
   void disconnect();
+  void connect_later() noexcept;
   void receive_all();
   void receive_one(const market_message& message, const std::vector<int>& descriptors);
   void act();
@@ -75,7 +77,7 @@ class tenant_source final : public memory_source {
   unix_os::descriptor_pair witness_{};
   int wake_ = -1;
   int socket_ = -1;
-  std::int64_t connect_after_ns_ = 0;
+  std::int64_t connect_after_ns_ = 0, reconnect_ns_ = reconnect_ns;
   std::deque<letter> outbox_;
   std::map<std::uint64_t, int> descriptors_;
   std::map<std::uint64_t, outcome> outcomes_;
@@ -252,9 +254,14 @@ void tenant_source::disconnect() {
   const int ended = std::exchange(socket_, -1);
   unix_os::forget_in_children(ended);
   unix_os::end_connection(ended);
-  connect_after_ns_ = unix_os::clock_ns() + reconnect_ns;
+  connect_later();
   machine_.lost(unix_os::clock_ns());
   act();
+}
+
+void tenant_source::connect_later() noexcept {
+  connect_after_ns_ = unix_os::clock_ns() + reconnect_ns_;
+  reconnect_ns_ = std::min(2 * reconnect_ns_, reconnect_ns_max);
 }
 
 void tenant_source::connect(guard& held) {
@@ -286,7 +293,8 @@ void tenant_source::connect(guard& held) {
   connected_ = made;
   started_ = started;
   if (made.descriptor < 0) {
-    connect_after_ns_ = unix_os::clock_ns() + reconnect_ns;
+    if (made.failure == EACCES) reconnect_ns_ = reconnect_ns_max;  // a place of others
+    connect_later();
     return;
   }
   socket_ = made.descriptor;
@@ -350,6 +358,7 @@ void tenant_source::receive_one(const market_message& message,
     if (!descriptors_.emplace(each.id, descriptor).second) unix_os::close(descriptor);
   }
   machine_.receive(message, unix_os::clock_ns());
+  if (machine_.stage() == tenant_stage::open) reconnect_ns_ = reconnect_ns;
   for (const market_handle& each : message.handle_list()) {
     if (!each.has_descriptor || machine_.handles().is_held(each.id)) continue;
     if (const auto unused = descriptors_.find(each.id); unused != descriptors_.end()) {
