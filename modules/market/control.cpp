@@ -62,6 +62,8 @@ status market_owner::validate() const noexcept {
     if (of == tenants.end() || !of->is_open())
       return broken("L2: a request waits without a tenant");
     if (each.request > of->last_request) return broken("L2: a request waits that was not made");
+    const bool is_its_time = state_.now_ns >= each.since_ns + state_.options.pass_ns_max;
+    if (is_its_time && may_pass(state_, each)) return broken("L4: a request that fits waits");
   }
   const std::uint64_t creating_bytes = state_.records.sums().creating_bytes;
   if ((state_.creating == 0) != (creating_bytes == 0) || creating_bytes > market_handle_bytes_max)

@@ -306,6 +306,8 @@ void market_lots::grant_all() {
 bool market_lots::decide() {
   const std::int64_t room = free_room(state_);
   std::uint64_t before_bytes = 0;  // of requests that wait for memory of others
+  std::int64_t before_ns = state_.now_ns;
+  bool is_before_guaranteed = false;
   for (const waiting_request& each : waiting_order(state_)) {
     request_record& request = *find(each.tenant, each.request);
     const tenant_record& tenant = *state_.records.tenant(each.tenant);
@@ -314,16 +316,24 @@ bool market_lots::decide() {
     const std::int64_t left =
         room - (guaranteed ? 0 : static_cast<std::int64_t>(reserve_bytes(state_, tenant)));
     const auto least = static_cast<std::int64_t>(request.least_bytes);
-    if (before_bytes == 0 && left >= least) {
-      begin(request, tenant, static_cast<std::uint64_t>(left));
-      return true;
+    if (left >= least) {
+      request.pass_ns = passing_ns(state_, request, before_ns);
+      const bool passes = !is_before_guaranteed && state_.now_ns >= request.pass_ns;
+      if (before_bytes == 0 || guaranteed || passes) {
+        begin(request, tenant, static_cast<std::uint64_t>(left));
+        return true;
+      }
     }
     const std::uint64_t after = claimed_bytes(state_, tenant) + request.least_bytes;
     const bool is_entitled =
         guaranteed || after <= entitlements(state_)[state_.records.place_of(tenant)];
     const std::int64_t missing =
         static_cast<std::int64_t>(before_bytes + request.least_bytes) - left;
-    if (is_entitled) before_bytes += request.least_bytes;
+    if (is_entitled) {
+      before_bytes += request.least_bytes;
+      before_ns = std::min(before_ns, request.since_ns);
+      is_before_guaranteed = is_before_guaranteed || guaranteed;
+    }
     if (missing <= 0 || state_.now_ns >= request.deadline_ns) continue;
     recall(tenant, static_cast<std::uint64_t>(missing), recall_kind::idle);
     if (is_entitled)

@@ -12,8 +12,10 @@
 //
 // L1  Check and claim are one step: what a request will have is charged when it is decided.
 // L3  One create at a time. After a refused one the next follows a release, or a second.
-// L4  Requests within a guarantee go first, then by class and age; a request that may be served is
-//     not overtaken.
+// L4  Requests within a guarantee go first, then by class and age. One that fits passes those that
+//     do not: their tenants may wait for its end. First it waits until idle memory was recalled for
+//     them once more, and the longer the longer they have waited. A request within its guarantee
+//     is passed by others of that kind only.
 //
 // Thread safety: one thread at a time. Cost: O(requests * tenants^2 + handles) for serve().
 export module vmm.market:lots;

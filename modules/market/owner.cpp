@@ -197,6 +197,7 @@ std::int64_t market_owner::next_deadline_ns() const noexcept {
     next = std::min(next, each.deadline_ns + (each.is_building() ? state_.options.build_ns : 0));
     if (each.is_building()) at_least(state_.create_after_ns);
     at_least(each.since_ns + state_.options.age_ns);
+    at_least(each.pass_ns);
     any_waits = true;
   }
   if (any_waits && state_.refused_ns >= 0)

@@ -62,7 +62,7 @@ export class market_owner {
   /// The tenant of a connection, or 0.
   [[nodiscard]] std::uint64_t tenant_of(std::uint64_t connection) noexcept;
   [[nodiscard]] const owner_state& state() const noexcept { return state_; }
-  /// Checks B1, B2, B4, L2, L3 and L5. Errors: internal. O(handles + tenants * requests).
+  /// Checks B1, B2, B4 and L1 to L6. Errors: internal. O(handles + requests^3).
   [[nodiscard]] status validate() const noexcept;
 
  private:

@@ -159,6 +159,30 @@ std::uint32_t class_of(const owner_state& state, const tenant_record& tenant) no
   return tenant.share.priority + static_cast<std::uint32_t>(std::min<std::int64_t>(age, age_max));
 }
 
+std::int64_t passing_ns(const owner_state& state, const request_record& request,
+                        std::int64_t before_ns) noexcept {
+  constexpr std::int64_t age_parts = 16;
+  return request.since_ns + std::clamp((request.since_ns - before_ns) / age_parts,
+                                       state.options.pass_ns, state.options.pass_ns_max);
+}
+
+bool may_pass(const owner_state& state, const request_record& request) noexcept {
+  const std::int64_t room = free_room(state);
+  if (room < static_cast<std::int64_t>(request.least_bytes)) return false;
+  const auto waits = [&](const request_record& one, bool guaranteed) {
+    const tenant_record* const of = state.records.tenant(one.tenant);
+    return of != nullptr && !one.is_building() && is_within_limit(state, *of, one.least_bytes) &&
+           is_guaranteed(state, *of, one.least_bytes) == guaranteed;
+  };
+  if (waits(request, true)) return true;
+  const auto& all = state.records.requests;
+  if (!waits(request, false) ||
+      std::any_of(all.begin(), all.end(), [&](const auto& each) { return waits(each, true); }))
+    return false;
+  const std::uint64_t kept_bytes = reserve_bytes(state, *state.records.tenant(request.tenant));
+  return room >= static_cast<std::int64_t>(request.least_bytes + kept_bytes);
+}
+
 std::vector<waiting_request> waiting_order(const owner_state& state) {
   struct place {
     waiting_request what;
@@ -267,7 +291,7 @@ bool is_deadlocked(const owner_state& state) noexcept {
   if (std::any_of(staying.begin(), staying.end(), [](std::uint64_t bytes) { return bytes != 0; }))
     return false;
   for (const request_record& each : state.records.requests) {
-    if (each.is_building()) return false;
+    if (each.is_building() || may_pass(state, each)) return false;
   }
   for (const tenant_record& each : state.records.tenants()) {
     if (!each.is_there()) continue;

@@ -41,6 +41,11 @@ export [[nodiscard]] std::uint64_t claimed_bytes(const owner_state& state,
 /// A tenant's class: its priority, and one for each second of its oldest request, at most 7.
 [[nodiscard]] std::uint32_t class_of(const owner_state& state,
                                      const tenant_record& tenant) noexcept;
+/// When a request that fits passes one that has waited since `before_ns` and does not.
+[[nodiscard]] std::int64_t passing_ns(const owner_state& state, const request_record& request,
+                                      std::int64_t before_ns) noexcept;
+/// Whether a request waits that fits, and passes all others in its time.
+[[nodiscard]] bool may_pass(const owner_state& state, const request_record& request) noexcept;
 /// The requests that wait, in the order in which they are served, by tenant and number.
 struct waiting_request {
   std::uint64_t tenant = 0;

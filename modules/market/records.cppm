@@ -60,6 +60,7 @@ export struct request_record {
   std::uint64_t unit_bytes = 0;  ///< of requests that the lot will serve; 0: one
   std::int64_t since_ns = 0;
   std::int64_t deadline_ns = 0;
+  std::int64_t pass_ns = 0;         ///< it fits: when it passes those before it
   std::uint64_t target_bytes = 0;   ///< while it is built: the lot's size
   std::uint64_t missing_bytes = 0;  ///< while it is built: not collected yet
 

@@ -33,6 +33,8 @@ export struct owner_options {
   std::int64_t cannot_ns = 100'000'000;  ///< the least time after a refused ask
   std::int64_t busy_ns = 20'000'000;     ///< the same after one for idle memory
   std::int64_t peace_ns = 10'000'000'000;
+  std::int64_t pass_ns = 20'000'000;             ///< the least wait behind one that does not fit
+  std::int64_t pass_ns_max = 500'000'000;        ///< the longest
   std::int64_t age_ns = 1'000'000'000;           ///< a class up
   std::int64_t credit_half_ns = 60'000'000'000;  ///< half of a credit is lost
   std::int64_t retry_ns = 1'000'000'000;         ///< after a refused create without a release

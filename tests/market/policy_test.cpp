@@ -178,6 +178,50 @@ TEST(MarketPolicy, InAClassTheOneThatHeldLessGoesFirst) {
   EXPECT_FALSE(all.has(again));
 }
 
+// Two peaks that do not fit together: the first tenant ends after a small request.
+TEST(MarketPolicy, ARequestThatFitsPassesOneThatWaitsForItsTenantsEnd) {
+  for (const std::uint64_t guarantee_bytes : {std::uint64_t{0}, 640 * MiB}) {
+    desk all(1024 * MiB);
+    all.join(1);
+    all.join(2, {.guarantee_bytes = guarantee_bytes});
+    all.join(3);
+    if (guarantee_bytes != 0) (void)all.want(3, 2 * MiB);  // it may give that: no deadlock
+    const auto first = all.want(1, 544 * MiB, 10'000 * ms);
+    const auto large = all.want(2, 544 * MiB, 10'000 * ms);
+    all.pass(2000 * ms);
+    all.cannot(1);
+    const auto small = all.want(1, 8 * MiB, 10'000 * ms);
+    EXPECT_FALSE(all.has(small)) << "the other one may be served soon";
+    const std::int64_t next_ns = all.owner.next_deadline_ns();
+    EXPECT_LE(next_ns, all.now + 125 * ms);
+    all.pass(125 * ms);
+    EXPECT_EQ(all.has(small), guarantee_bytes == 0);
+    all.give(1, all.lots[first]);
+    EXPECT_TRUE(all.has(large) && all.has(small));
+  }
+}
+
+// Tenants that keep what they have for 0.3 s and request it again.
+TEST(MarketPolicy, SmallRequestsDoNotStarveALargeOne) {
+  desk all(1024 * MiB);
+  std::map<std::uint64_t, std::uint64_t> small;
+  for (std::uint64_t each = 1; each <= 7; ++each) all.join(each);
+  for (std::uint64_t each = 1; each <= 6; ++each) small[each] = all.want(each, 96 * MiB);
+  const auto large = all.want(7, 640 * MiB, 10'000 * ms);
+  std::uint64_t turns = 0;
+  for (int step = 0; step < 999 && !all.has(large); ++step) {
+    all.pass(10 * ms);
+    for (auto& [tenant, request] : small) {
+      if ((static_cast<std::uint64_t>(step) + 5 * tenant) % 30 != 0 || !all.has(request)) continue;
+      all.give(tenant, all.lots[request]);
+      request = all.want(tenant, 96 * MiB, 10'000 * ms);
+      ++turns;
+    }
+  }
+  EXPECT_TRUE(all.has(large));
+  EXPECT_GT(turns, 10u);
+}
+
 TEST(MarketPolicy, CreditIsForgotten) {
   desk all(1024 * MiB);
   all.join(1);
