@@ -21,10 +21,14 @@ namespace vmm {
 
 std::string mebibytes(std::uint64_t bytes) { return std::to_string(bytes >> 20); }
 
-const char* remedy_of(market_reason reason) noexcept {
-  switch (reason) {
+const char* remedy_of(const market_message& refused) noexcept {
+  switch (refused.reason) {
     case market_reason::guarantees:
-      return "lower the guarantee in VMM_TENANT, or wait for the holders with wait=SECONDS there";
+      // wish_bytes: what others are guaranteed.
+      return refused.wish_bytes == 0
+                 ? "lower the guarantee in VMM_TENANT"
+                 : "lower the guarantee in VMM_TENANT, or wait for the holders with wait=SECONDS "
+                   "there";
     case market_reason::deadline:
     case market_reason::deadlock:
       return "free memory in a holder, or reserve it with guarantee=BYTES in VMM_TENANT";
@@ -45,7 +49,7 @@ std::string refusal_text(const market_message& refused) {
     text += ", of which " + mebibytes(refused.unit_bytes) + " MiB are kept for contexts and " +
             mebibytes(refused.wish_bytes) + " MiB are guaranteed to others";
   }
-  if (const char* const remedy = remedy_of(refused.reason); remedy != nullptr)
+  if (const char* const remedy = remedy_of(refused); remedy != nullptr)
     text += std::string("; ") + remedy;
   text += " (device " + mebibytes(refused.bytes) + " MiB";
   if (refused.kind == market_kind::denied && refused.row_count == 0)

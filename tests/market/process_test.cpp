@@ -499,6 +499,7 @@ TEST_F(MarketProcesses, AMissingOwnerIsNamed) {
                        "which 64 MiB are kept for contexts and 0 MiB are guaranteed to others"));
   EXPECT_TRUE(contains(refused, "(device 1024 MiB)"));
   EXPECT_FALSE(contains(refused, "silent"));
+  EXPECT_FALSE(contains(refused, "wait=")) << "no tenant can give it";
   auto one = join(options("one"));
   ASSERT_TRUE(one);
   stop_owner();
