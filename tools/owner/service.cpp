@@ -143,7 +143,10 @@ void owner_service::run() {
     } else if (now_ns >= idle_since_ns_) {
       owner_->release_free(now_ns);
       act(nullptr);
-      idle_since_ns_ = std::numeric_limits<std::int64_t>::max();
+      // Bytes of the last tenant become free when its work and its process have ended.
+      const bool is_empty = owner_->state().records.sums().created_bytes() == 0;
+      idle_since_ns_ = is_empty ? std::numeric_limits<std::int64_t>::max()
+                                : now_ns + std::int64_t{options_.linger_ms} * 1'000'000;
     }
   }
 }
