@@ -687,7 +687,10 @@ TEST_F(UseOfTheHost, AForkedChildLeavesItsParentAlone) {
   for (const bool owners_first : {true, false}) {
     const pid_t child = fork();
     ASSERT_GE(child, 0);
-    if (child == 0) _exit(child_of(driver, pool, manager, block, ends));
+    if (child == 0) {
+      if (vmm_growable_validate(range) != VMM_ERROR_NOT_PERMITTED) _exit(19);
+      _exit(child_of(driver, pool, manager, block, ends));
+    }
     int state = 0;
     ASSERT_EQ(waitpid(child, &state, 0), child);
     ASSERT_TRUE(WIFEXITED(state)) << "by signal " << WTERMSIG(state);

@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 
 #include "../program/options.hpp"
@@ -128,14 +129,29 @@ void leave_starter() {
   sigset_t none;
   ::sigemptyset(&none);
   (void)::sigprocmask(SIG_SETMASK, &none, nullptr);
+  // 0 to 2 are files that the starter may have closed: no socket takes their numbers.
+  int last = 0;
+  do {
+    last = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  } while (last >= 0 && last <= STDERR_FILENO);
   if (::syscall(SYS_close_range, STDERR_FILENO + 1, ~0U, 0) == 0) return;
   for (int each = STDERR_FILENO + 1; each < 4096; ++each) (void)::close(each);
 }
 
-// The parent ends once the socket is there; the driver is opened by the child.
-bool is_child(const std::string& log) {
-  const ::pid_t child = ::fork();
-  if (child != 0) std::_Exit(child < 0 ? 1 : 0);
+// The child opens the driver. The parent ends when the child serves, or has ended. Returns the
+// descriptor on which the child says that it serves.
+int become_daemon(const std::string& log) {
+  int ends[2] = {-1, -1};
+  const bool has_ends = ::pipe2(ends, O_CLOEXEC) == 0;
+  const ::pid_t child = has_ends ? ::fork() : -1;
+  if (child != 0) {
+    char served = 0;
+    (void)::close(ends[1]);
+    while (child > 0 && ::read(ends[0], &served, 1) < 0 && errno == EINTR) {
+    }
+    if (served == 0) std::fprintf(stderr, "vmm-owner: the owner has ended: see %s\n", log.c_str());
+    std::_Exit(served != 0 ? 0 : 1);
+  }
   (void)::setsid();
   (void)!::chdir("/");
   const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -145,7 +161,8 @@ bool is_child(const std::string& log) {
   (void)!::dup2(file >= 0 ? file : nothing, STDERR_FILENO);
   (void)::close(nothing);
   (void)::close(file);
-  return true;
+  (void)::close(ends[0]);
+  return ends[1];
 }
 
 // Of a daemon beside another owner, as where two tenants begin at once. Empty: it serves as well as
@@ -178,11 +195,17 @@ int serve(const command& what) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     why = service.claim(is_owned);
   }
-  if (why.empty() && what.is_daemon) (void)is_child(vmm::tools::owner_paths(what.service).log);
+  int starter = -1;
+  if (why.empty() && what.is_daemon)
+    starter = become_daemon(vmm::tools::owner_paths(what.service).log);
   if (why.empty()) why = service.open();
   if (!why.empty()) {
     std::fprintf(stderr, "vmm-owner: %s\n", why.c_str());
     return 1;
+  }
+  if (starter >= 0) {
+    (void)!::write(starter, "1", 1);
+    (void)::close(starter);
   }
   service.run();
   return 0;

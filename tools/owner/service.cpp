@@ -88,7 +88,10 @@ std::string owner_service::claim(bool& is_owned) {
   was_stopped_ = ::fstat(lock_, &facts) == 0 && facts.st_size != 0;
   (void)!::pwrite(lock_, "1", 1, 0);
   // Under the lock a socket of that name is one of a dead owner.
-  (void)::unlink(paths_.socket.c_str());
+  if (::lstat(paths_.socket.c_str(), &facts) == 0) {
+    if (!S_ISSOCK(facts.st_mode)) return paths_.socket + ": is there and no socket: remove it";
+    (void)::unlink(paths_.socket.c_str());
+  }
   listening_ = unix_os::listen_at(paths_.socket.data(), paths_.socket.size());
   if (listening_.descriptor < 0) return paths_.socket + ": " + errno_name(listening_.failure);
   metrics_socket_ = open_metrics(paths_.metrics);

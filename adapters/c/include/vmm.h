@@ -19,8 +19,8 @@
  *           waits for calls that end within milliseconds, and fails with VMM_ERROR_IN_USE while
  *           another goes on. Other threads' calls wait meanwhile, and continue if it failed.
  * Forks     In a forked child a call on a handle of the parent returns VMM_ERROR_NOT_PERMITTED, or
- *           zeros if it returns no status; destroying the handle succeeds and does not affect the
- *           parent. A child opens a driver of its own.
+ *           zeros if it returns no status or only reads figures; destroying the handle succeeds and
+ *           does not affect the parent. A child opens a driver of its own.
  * Structs   Begin with struct_size, which the caller sets to sizeof of the struct that it was
  *           compiled with, a multiple of 8 (vmm_*_options_init does it; where it is given an
  *           impossible size, it sets struct_size to 0, which no call accepts). Later versions add

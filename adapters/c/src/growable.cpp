@@ -245,6 +245,7 @@ vmm_status vmm_growable_unpin(vmm_growable* growable, uint64_t pin) VMM_NOEXCEPT
 
 vmm_status vmm_growable_validate(vmm_growable* growable) VMM_NOEXCEPT {
   return on_growable(growable, [](growable_object& on) -> vmm_status {
+    if (!on.owner.made_in.is_here()) return fail_forked();
     if (on.range.validate()) return VMM_SUCCESS;
     return fail(VMM_ERROR_INTERNAL, "an invariant of the growable range does not hold");
   });

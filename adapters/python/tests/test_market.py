@@ -98,6 +98,25 @@ def test_a_daemon_has_nothing_of_the_program_that_starts_it(tmp_path):
         os.kill(owner, signal.SIGTERM)
 
 
+def test_a_daemon_returns_0_where_it_serves(tmp_path):
+    serve = f"{OWNER} serve {tmp_path}/market host --daemon"
+    subprocess.run(["sh", "-c", f"{serve} --capacity 64MiB <&- >&- 2>&-"], check=True)
+    table = subprocess.run(
+        [OWNER, "ctl", "drain", f"{tmp_path}/market", "host"],
+        text=True,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    assert "device host: 64 MiB" in table.stdout
+    (tmp_path / "kept").mkdir(mode=0o700)
+    (tmp_path / "kept" / "owner-host").write_text("precious")
+    for limit, kept in (("n 9", "market2"), ("n 64", "kept")):
+        words = f"ulimit -{limit}; {serve.replace('/market ', f'/{kept} ')}"
+        done = subprocess.run(["sh", "-c", words], stderr=subprocess.PIPE)
+        assert done.returncode == 1 and done.stderr, words
+    assert (tmp_path / "kept" / "owner-host").read_text() == "precious"
+
+
 def test_auto_finds_the_program_beside_the_library(tmp_path):
     for name, target in (("lib/libvmm.so.1", _native.PATH), ("bin/vmm-owner", OWNER)):
         (tmp_path / name).parent.mkdir()
@@ -116,7 +135,9 @@ def test_the_doctor_names_each_mistake(tmp_path):
     assert "conflict: VMM_TENANT has no effect without VMM_OWNER" in said
     assert "wrong: VMM_OWNER is off, auto, or the absolute path" in doctor(VMM_OWNER="relative")
     said = doctor(VMM_OWNER="/nowhere/market")
-    assert "conflict: VMM_OWNER: /nowhere/market cannot be made: /nowhere is missing" in said
+    assert "conflict: VMM_OWNER: no owner listens in /nowhere/market: start it" in said
+    said = doctor(VMM_OWNER="auto", XDG_RUNTIME_DIR="/nowhere")
+    assert "conflict: VMM_OWNER: /nowhere/vmm-market cannot be made: /nowhere is missing" in said
     said = doctor(VMM_OWNER="auto", VMM_OWNER_PROGRAM="/nowhere/owner")
     assert "conflict: VMM_OWNER=auto: /nowhere/owner is not there: no owner can start" in said
     os.chmod(tmp_path, 0o755)

@@ -37,6 +37,15 @@ def _why_not_private(path: str) -> str:
     return ""
 
 
+def _devices(place: str) -> list[str]:
+    """Those of which an owner's socket is there."""
+    try:
+        names = sorted(os.listdir(place))
+    except OSError:
+        return []
+    return [each[6:] for each in names if each.startswith("owner-") and "." not in each]
+
+
 def _version_at(path: str) -> str:
     """The version of the owner whose metrics are there. It waits for no request."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
@@ -70,11 +79,7 @@ def lines(environment: dict[str, str]) -> Iterator[str]:
         found = _run(program, "--version") if program else "not found: install vmm-tools"
         yield f"program {program or 'vmm-owner'}: {found}"
     yield f"share: {environment.get('VMM_TENANT') or 'no guarantee, no limit'}"
-    try:
-        names = sorted(os.listdir(place))
-    except OSError:
-        names = []
-    devices = [each[6:] for each in names if each.startswith("owner-") and "." not in each]
+    devices = _devices(place)
     for device in devices:
         version = _version_at(f"{place}/owner-{device}.metrics")
         said = _run(program, "ctl", "list", place, device) if program else "vmm-owner is not found"
@@ -92,6 +97,8 @@ def conflicts(environment: dict[str, str]) -> list[str]:
     place = folder(environment)
     if place and os.path.lexists(place) and (why := _why_not_private(place)):
         found.append(f"VMM_OWNER: {place}: {why}")
+    elif place and environment.get("VMM_OWNER") != "auto" and not _devices(place):
+        found.append(f"VMM_OWNER: no owner listens in {place}: start it with vmm-owner serve")
     elif place and not os.path.lexists(place):
         above = os.path.dirname(place.rstrip("/"))
         if not os.access(above, os.W_OK | os.X_OK):
