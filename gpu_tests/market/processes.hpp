@@ -163,7 +163,8 @@ class owner {
     if (number_ != 0) return;
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     ::execl(chosen.owner.c_str(), "vmm-owner", "serve", folder_.c_str(), chosen.device.c_str(),
-            "--capacity", capacity_.c_str(), "--quiet-ms", quiet_.c_str(), "--stay", nullptr);
+            "--capacity", capacity_.c_str(), "--quiet-ms", quiet_.c_str(), "--stay", "--context",
+            "0", nullptr);
     std::_Exit(127);
   }
   void kill() {
