@@ -44,16 +44,16 @@ std::string refusal_text(const market_message& refused) {
   const bool is_guarantee = refused.reason == market_reason::guarantees;
   if (refused.wish_bytes != 0 && !is_guarantee)
     text = "request of " + mebibytes(refused.wish_bytes) + " MiB: ";
-  text += text_of(refused.reason);
+  // A refusal of this process itself: no owner has named its tenants in time.
+  const bool is_silent = refused.kind == market_kind::denied && refused.row_count == 0;
+  text += is_silent ? "the owner is silent: continue or restart it" : text_of(refused.reason);
   if (is_guarantee) {
     text += ", of which " + mebibytes(refused.unit_bytes) + " MiB are kept for contexts and " +
             mebibytes(refused.wish_bytes) + " MiB are guaranteed to others";
   }
-  if (const char* const remedy = remedy_of(refused); remedy != nullptr)
+  if (const char* const remedy = remedy_of(refused); remedy != nullptr && !is_silent)
     text += std::string("; ") + remedy;
   text += " (device " + mebibytes(refused.bytes) + " MiB";
-  if (refused.kind == market_kind::denied && refused.row_count == 0)
-    text += "; the owner is silent";
   for (const market_row& each : refused.row_list()) {
     text += "; ";
     for (const char letter : text_of(each.name))
@@ -94,7 +94,8 @@ std::string lost_text(const tenant_options& options) {
          "; this process keeps the memory that it has";
 }
 
-// Why no owner is reached: `made` of the last attempt, `started` of vmm-owner before it.
+// Why no owner is reached: `made` of the last attempt, `started` of vmm-owner before it, below 0
+// for the folder.
 error connect_failure(const tenant_options& options, const unix_os::connected& made,
                       int started) noexcept {
   const bool is_others = made.failure == EACCES || made.failure == ENOTDIR || made.failure == ELOOP;
@@ -105,6 +106,9 @@ error connect_failure(const tenant_options& options, const unix_os::connected& m
     text.add(", which is to be this user's, with mode 0700");
   } else if (options.program.empty()) {
     text.add(": start it with vmm-owner serve, or set VMM_OWNER=auto");
+  } else if (started < 0) {
+    text.add(", which cannot be made (").add(errno_name(-started));
+    text.add("): its folder is to be there, and this user's to write");
   } else if (started == ENOENT || started == EACCES) {
     text.add(", and ").add(options.program).add(" cannot be run (").add(errno_name(started));
     text.add(
@@ -113,6 +117,8 @@ error connect_failure(const tenant_options& options, const unix_os::connected& m
   } else if (started != 0) {
     text.add(", and ").add(options.program).add(" ends with an error: see ");
     text.add(market_socket_name(options.device)).add(".log there");
+  } else {
+    text.add(", and ").add(options.program).add(" has ended and left none");
   }
   return {code, call::none, made.failure, errno_name(made.failure),
           text.keep("no owner of the device's memory listens in the folder of VMM_OWNER")};

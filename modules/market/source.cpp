@@ -85,7 +85,7 @@ class tenant_source final : public memory_source {
   std::string refusal_;
   market_reason refusal_reason_ = market_reason::none;
   unix_os::connected connected_{};  // the last attempt
-  int started_ = 0;                 // the program before it: 0, or why it did not start an owner
+  int started_ = 0;  // the program before it: 0, or why no owner; below 0: the folder
   bool is_ending_ = false;
   std::thread socket_thread_, callback_thread_;
 };
@@ -270,8 +270,9 @@ void tenant_source::connect(guard& held) {
   int started = 0;
   unix_os::connected made =
       unix_os::connect_at(path.data(), path.size(), unix_os::deadline_in(100));
-  if (made.descriptor < 0 && !options_.program.empty() &&
-      unix_os::make_private_folder(options_.directory.c_str()) == 0) {
+  if (made.descriptor < 0 && !options_.program.empty())
+    started = -unix_os::make_private_folder(options_.directory.c_str());
+  if (made.descriptor < 0 && !options_.program.empty() && started == 0) {
     const std::string device = market_device_text(options_.device);
     const std::array<const char*, 6> words{
         options_.program.c_str(), "serve",    options_.directory.c_str(),

@@ -316,7 +316,7 @@ VMM_API vmm_status vmm_pool_destroy(vmm_pool* pool) VMM_NOEXCEPT;
  *  Requires: other streams that use it are ordered behind `stream`.
  *  Effects: *at is the block's address, a multiple of 512; on failure NULL.
  *  Errors: INVALID_ARGUMENT (0 bytes, cudaStreamPerThread), OUT_OF_MEMORY and OVER_BUDGET (after
- *  every step, including idle memory of the driver's other pools and managers, see
+ *  every step, including memory of the driver's other pools and managers that no work uses, see
  *  vmm_pool_last_shortage; at once if the live blocks and the request exceed the device or the
  *  budget; memory held does not grow), OUT_OF_ADDRESSES, OUT_OF_HOST_MEMORY, IN_USE (too many
  *  streams: forget destroyed ones), NOT_PERMITTED (the stream is being captured, or this is a
