@@ -153,11 +153,15 @@ void market_lots::begin(request_record& request, const tenant_record& tenant, st
     request.target_bytes = std::max(request.target_bytes, more_bytes);
   }
   request.missing_bytes = request.target_bytes;
-  // Lots are collected in the order in which they were decided.
+  // Lots are collected in the order in which they were decided, those within a guarantee first: one
+  // handle is created at a time.
   auto& all = state_.records.requests;
   const auto place = all.begin() + (&request - all.data());
-  const auto before =
-      std::find_if(all.begin(), place, [](const auto& each) { return !each.is_building(); });
+  const bool is_first = is_guaranteed(state_, tenant, 0);
+  const auto before = std::find_if(all.begin(), place, [&](const request_record& each) {
+    const tenant_record* const of = state_.records.tenant(each.tenant);
+    return !each.is_building() || (is_first && of != nullptr && !is_guaranteed(state_, *of, 0));
+  });
   std::rotate(before, place, place + 1);
 }
 
