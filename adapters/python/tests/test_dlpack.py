@@ -125,7 +125,7 @@ def test_arrays_write_to_the_block(pool):
             del shown
             pytest.skip(
                 f"NumPy {numpy.__version__} takes the older capsule alone: ./run check "
-                "arrays has a newer one"
+                "interpreters has a newer one"
             )
         shown[:] = 5
         assert pool.driver.read(block.address, 4096) == b"\5" * 4096

@@ -7,6 +7,7 @@ import contextlib
 import os
 import pathlib
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -99,7 +100,7 @@ def test_a_daemon_has_nothing_of_the_program_that_starts_it(tmp_path):
 
 
 def test_a_daemon_returns_0_where_it_serves(tmp_path):
-    serve = f"{OWNER} serve {tmp_path}/market host --daemon"
+    serve = f"{shlex.quote(OWNER)} serve {tmp_path}/market host --daemon"
     subprocess.run(["sh", "-c", f"{serve} --capacity 64MiB <&- >&- 2>&-"], check=True)
     table = subprocess.run(
         [OWNER, "ctl", "drain", f"{tmp_path}/market", "host"],
