@@ -126,6 +126,7 @@ std::string read_words(int count, char** words, command& into) {
 // started it.
 void leave_starter() {
   for (int each = 1; each < SIGRTMIN; ++each) (void)std::signal(each, SIG_DFL);
+  (void)std::signal(SIGPIPE, SIG_IGN);  // a starter that has ended ends no owner
   sigset_t none;
   ::sigemptyset(&none);
   (void)::sigprocmask(SIG_SETMASK, &none, nullptr);
