@@ -76,13 +76,21 @@ class desk {
     owner.tick(now);
     pump();
   }
+  void end_create() {
+    owner.created(std::exchange(held, 0), true, now);
+    pump();
+  }
   void pump() {
     for (std::vector<owner_action> actions = owner.take_actions(); !actions.empty();
          actions = owner.take_actions()) {
       for (const owner_action& each : actions) {
         if (each.kind == owner_action::what::create) {
           ++creates;
-          owner.created(each.handle, !refuses, now);
+          if (holds_creates) {
+            held = each.handle;
+          } else {
+            owner.created(each.handle, !refuses, now);
+          }
         }
         if (each.kind == owner_action::what::release && returns_releases)
           owner.released(each.handle, now);
@@ -123,6 +131,8 @@ class desk {
   std::uint64_t last = 0;
   int creates = 0;
   bool refuses = false;
+  bool holds_creates = false;  // until end_create()
+  std::uint64_t held = 0;
   bool keeps_imports = false;
   bool returns_releases = true;
   std::map<std::uint64_t, std::vector<market_handle>> lots;  // by request

@@ -201,6 +201,18 @@ TEST(MarketPolicy, ARequestThatFitsPassesOneThatWaitsForItsTenantsEnd) {
   }
 }
 
+TEST(MarketPolicy, LotsWithinAGuaranteeAreCollectedFirst) {
+  desk all(1024 * MiB);
+  all.join(1);
+  all.join(2, {.guarantee_bytes = 64 * MiB});
+  all.holds_creates = true;
+  const auto first = all.want(1, 64 * MiB);
+  const auto second = all.want(1, 64 * MiB);
+  const auto guaranteed = all.want(2, 64 * MiB);
+  for (int left = 3; left > 0; --left) all.end_create();
+  EXPECT_EQ(all.order, (std::vector{guaranteed, first, second}));
+}
+
 // Tenants that keep what they have for 0.3 s and request it again.
 TEST(MarketPolicy, SmallRequestsDoNotStarveALargeOne) {
   desk all(1024 * MiB);
