@@ -19,11 +19,6 @@ namespace vmm {
 namespace {
 
 constexpr std::uint64_t trim_step_bytes = std::uint64_t{256} << 20;
-constexpr std::size_t unmapped_min = 8;
-constexpr std::size_t unmapped_max = 64;  // by one growth that is not short of memory
-// Of the stale mappings that are too many, a growth unmaps this part: as many as growths leave on
-// the average, and not all that the one before it has left.
-constexpr std::size_t surplus_share = 64;
 
 constexpr history_kind history_of(remap_kind kind) noexcept {
   return kind == remap_kind::released ? history_kind::released : history_kind::unmapped;
@@ -47,14 +42,6 @@ status reclaimer::unmap(mapping& gone, remap_kind kind) {
     notices_.observe([&](block_observer& observer) { observer.unmapped({at, part->size_bytes}); });
   if (unmapped) events_.note({history_of(kind), {at, part->size_bytes}});
   return unmapped;
-}
-
-void reclaimer::tidy() {
-  const std::size_t surplus =
-      state_.with([](auto& state) { return idle_handles(state).surplus_stale_count(); });
-  rights_.end_freed();
-  if (options_.policy.eager_unmap || surplus != 0)
-    unmap_stale(std::clamp(surplus / surplus_share, unmapped_min, unmapped_max));
 }
 
 // Polls the oldest stale mapping `count_max` times, and unmaps it if its work has finished. A

@@ -55,9 +55,6 @@ class reclaimer {
   reclaimer& operator=(const reclaimer&) = delete;
 
   // ---- stale mappings ----
-  /// Called before a request grows: ends the rights of freed blocks, and unmaps a few stale
-  /// mappings if there are more than the policy keeps.
-  void tidy() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
   /// Queries `count_max` times whether the work of the oldest stale mapping has finished, and
   /// unmaps it if it has. A mapping that stays, since its work is unfinished or the driver refuses,
   /// moves to the end of the list, and may be queried again.

@@ -18,6 +18,12 @@ namespace vmm {
 
 namespace {
 
+constexpr std::size_t unmapped_min = 8;
+constexpr std::size_t unmapped_max = 64;  // by one growth that is not short of memory
+// Of the stale mappings that are too many, a growth unmaps this part: as many as growths leave on
+// the average, and not all that the one before it has left.
+constexpr std::size_t surplus_share = 64;
+
 // Freed blocks that wait: for their last pin, or for rights of their own to end.
 [[nodiscard]] std::uint64_t waiting_granules(pool_state& state) noexcept {
   std::uint64_t waiting = 0;
@@ -55,7 +61,7 @@ result<address> slow_path::allocate_once(slow_call& call, relief_pass& relief) {
   check(entry_.may_name(call.stream), "a request does not name its stream");
   const result<std::uint32_t> number = parts_.clock.enter(call.stream);
   if (!number) return number.error();
-  parts_.reclaim.tidy();
+  tidy();
   call.request.stream = *number;
   const stream_request request = call.request;
   check(request.block_bytes() >= call.size_bytes, "a request is rounded down");
@@ -78,6 +84,14 @@ result<address> slow_path::allocate_once(slow_call& call, relief_pass& relief) {
   if (options_.stream_arenas == arena_rule::always)
     parts_.reuse.provide_arena(request, call.stream);
   return note_served(request, call.size_bytes, grown);
+}
+
+void slow_path::tidy() {
+  const std::size_t surplus =
+      state_.with([](auto& state) { return idle_handles(state).surplus_stale_count(); });
+  parts_.rights.end_freed();
+  if (options_.policy.eager_unmap || surplus != 0)
+    parts_.reclaim.unmap_stale(std::clamp(surplus / surplus_share, unmapped_min, unmapped_max));
 }
 
 result<address> slow_path::with_room(const stream_request& request) {

@@ -120,6 +120,9 @@ class slow_path {
   [[nodiscard]] result<address> note_served(const stream_request& request,
                                             std::uint64_t asked_bytes, result<address> at) noexcept
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  // Ends the rights of freed blocks, and unmaps a few stale mappings if there are more than the
+  // policy keeps.
+  void tidy() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
   // With new memory where arenas want room.
   [[nodiscard]] result<address> with_room(const stream_request& request) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
