@@ -25,7 +25,8 @@ RELEASE = os.path.join(ROOT, "build", "release")
 FILES = [
     f"tests/test_{name}.py"
     for name in (
-        "allocator boundary copies dlpack growable lifetimes one_variable package queues values"
+        "allocator boundary copies dlpack growable interrupts lifetimes one_variable package "
+        "queues values"
     ).split()
 ]
 ABOUT = (
@@ -93,6 +94,7 @@ def variables() -> dict[str, str]:
     if not os.path.exists(library):
         skip(f"{library} is not built: ./run wheel builds it, and LIBVMM names another one")
     made = {**os.environ, "LIBVMM": library, "PYTHONPATH": os.path.join(TESTS, "src")}
+    made.setdefault("LIBVMM_TEST_STRIDE", "3")
     for name, path in (
         ("LIBVMM_TEST_PRELOAD", "preload/libvmm_preload.so"),
         ("LIBVMM_TEST_DRIVER", "tests/preload/standin/driver/libcuda.so.1"),

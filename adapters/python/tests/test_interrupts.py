@@ -28,12 +28,14 @@ PACKAGE = os.path.dirname(os.path.abspath(libvmm.__file__))
 STRIDE = int(os.environ.get("LIBVMM_TEST_STRIDE", "1"))
 
 
-# Instructions of an except clause behind and before its body: what it names is looked up and
-# compared, and the exception is stored.
-_LEAVING = ("COPY", "POP_EXCEPT", "RERAISE")
-_MATCHED = ("NOP",)
+# Before 3.11 the interpreter runs handlers before any other instruction, also the first one of an
+# except or finally clause. From then on it runs none in an except clause before and behind its
+# body: there what it names is looked up and compared, and the exception is stored.
+_NEVER = ("COPY", "POP_EXCEPT", "RERAISE", "NOP")
 _MATCHING = ("LOAD_GLOBAL", "LOAD_ATTR", "BUILD_TUPLE", "CHECK_EXC_MATCH", "EXTENDED_ARG")
-_MATCHING += ("POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_IF_FALSE", "NOT_TAKEN", "CACHE", *_MATCHED)
+_MATCHING += ("POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_IF_FALSE", "NOT_TAKEN", "CACHE")
+if sys.version_info < (3, 11):
+    _NEVER = ("SETUP_FINALLY", "SETUP_WITH")
 
 
 class Interrupt(BaseException):
@@ -41,8 +43,8 @@ class Interrupt(BaseException):
 
 
 class Interrupter:
-    """Raises before the instruction of this number. Those between an exception and the body of the
-    except clause that takes it are not counted: the interpreter runs no handler there."""
+    """Raises before the instruction of this number. Those where the interpreter runs no handler are
+    not counted."""
 
     def __init__(self, number, at_returns=True):
         self.left, self.has_raised, self.at_returns = number, False, at_returns
@@ -58,8 +60,8 @@ class Interrupter:
         if at == "PUSH_EXC_INFO":
             self.catching = _MATCHING
         elif at in ("POP_TOP", "STORE_FAST") and self.catching is _MATCHING:
-            self.catching = _MATCHED
-        elif at not in (*self.catching, *_LEAVING) and (self.at_returns or at != "RETURN_VALUE"):
+            self.catching = ()
+        elif at not in (*self.catching, *_NEVER) and (self.at_returns or at != "RETURN_VALUE"):
             self.catching = ()
             self.left -= 1
             if self.left == 0:
@@ -125,6 +127,9 @@ class World:
                 owner.trim(0)
             owner.close()
             assert not owner.is_open
+
+
+Interrupter(1 << 30).run(lambda: libvmm.Driver("host").close())  # 3.12 begins late to trace
 
 
 @pytest.fixture(autouse=True)
@@ -224,7 +229,7 @@ def test_addresses_that_their_caller_lost():
             assert pool.raw_blocks() == {} and pool.statistics().live_count == 1
         if not interrupter.has_raised:
             break
-    assert lost_count > 0
+    assert lost_count > 0 or sys.version_info >= (3, 13)  # no instruction is between them
 
 
 class Stream:
@@ -394,12 +399,6 @@ def refused_under_an_array(call):
     sweep(prepare, operate, after, step=3)
 
 
-KNOWN_PLACES = pytest.mark.skipif(
-    sys.version_info < (3, 11), reason="the interpreter runs handlers at other places"
-)
-
-
-@KNOWN_PLACES
 @pytest.mark.parametrize(
     "call",
     [
@@ -413,7 +412,6 @@ def test_refused(call):
     refused_under_an_array(call)
 
 
-@KNOWN_PLACES
 def test_refused_by_the_library():
     """The library refuses an end that nothing of the package forbids."""
 
@@ -424,7 +422,6 @@ def test_refused_by_the_library():
     sweep(owner_of("pool"), operate)
 
 
-@KNOWN_PLACES
 def test_an_array_that_is_refused():
     def prepare(world):
         world.made = world.pool.allocate(MIB)
@@ -443,7 +440,16 @@ def test_an_array_that_is_refused():
     sweep(prepare, operate, after)
 
 
-@KNOWN_PLACES
+def test_an_address_that_is_not_adopted():
+    """It stays another Block's."""
+
+    def operate(world):
+        with contextlib.suppress(libvmm.InUse):
+            libvmm.Block(world.pool, world.made.address, MIB, 0)
+
+    sweep(set_made(lambda world: world.pool.allocate(MIB)), operate)
+
+
 def test_a_move_that_is_refused():
     def prepare(world):
         world.writes = False
@@ -529,6 +535,20 @@ def test_subscriptions():
     sweep(owner_of("pool"), operate, after)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_callback_that_fails():
+    """The thread is not inside of it afterwards."""
+
+    def prepare(world):
+        world.pool.allocate(MIB).free()
+        world.pool.subscribe(lambda notice: 1 // 0)
+
+    def after(_world, _interrupted):
+        assert libvmm._lifetime.thread.callbacks == 0
+
+    sweep(prepare, lambda world: world.pool.trim(0), after)
+
+
 # ---- suspension ----
 
 
@@ -555,7 +575,6 @@ def test_suspend_and_resume():
     sweep(prepare, operate, after, step=3)
 
 
-@KNOWN_PLACES
 @pytest.mark.parametrize(
     "call",
     [

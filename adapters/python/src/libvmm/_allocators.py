@@ -33,13 +33,22 @@ class BlockLife(_lifetime.Life):
 
     def adopt(self, address: int) -> None:
         """Takes an address."""
+        is_taken = False
         try:
             self.at.value = address
             self.owner.take_raw(address, self)
-        except BaseException:
+            is_taken = True
+        finally:
+            try:
+                self._let_go_unless(is_taken)
+            except BaseException:  # of a handler
+                self._let_go_unless(is_taken)
+                raise
+
+    def _let_go_unless(self, is_taken: bool) -> None:
+        if not is_taken:
             self.at.value = None
             self.let_go()
-            raise
 
     def end(self) -> None:
         if not self.at.value or self.owner.has_ended:
@@ -104,14 +113,12 @@ class AllocatorLife(HandleLife):
                 self.raw[into.value or 0] = None
             else:
                 self.raw.pop(into.value, None)  # a user of the handle has freed that one
-            del self._coming[key]
-        except BaseException:
+        finally:
             try:
                 self._coming.pop(key, None)
-            except BaseException:  # of a handler, behind an error of the call
+            except BaseException:  # of a handler
                 self._coming.pop(key, None)
                 raise
-            raise
 
     def check_mapped(self, address: int) -> None:
         if not self.was_region:
@@ -143,14 +150,12 @@ class AllocatorLife(HandleLife):
             is_listed = self.raw.pop(address, self) is not self
             if is_listed:
                 check(free(self.handle, address, *arguments))
-            del self._freeing[key]
-        except BaseException:
+        finally:
             try:
                 self._freeing.pop(key, None)
-            except BaseException:  # of a handler, behind an error of the call
+            except BaseException:  # of a handler
                 self._freeing.pop(key, None)
                 raise
-            raise
         if not is_listed:
             self._alone_at(address, None, free, *arguments)
 
@@ -171,14 +176,12 @@ class AllocatorLife(HandleLife):
             self._look(address, self._claim(address, mine), taker)
             if free is not None:
                 check(free(self.handle, address, *arguments))
-            self._end_claim(address, mine)
-        except BaseException:
+        finally:
             try:
                 self._end_claim(address, mine)
-            except BaseException:  # of a handler, behind an error of the call
+            except BaseException:  # of a handler
                 self._end_claim(address, mine)
                 raise
-            raise
 
     def _claim(self, address: int, mine: list[int]) -> list[int]:
         def has_claim() -> bool:

@@ -117,6 +117,11 @@ def _end(number: int, made: list[Any] | None = None) -> None:
         _shown.pop(number, None)
 
 
+def _end_without(capsule: Any, number: int, made: list[Any]) -> None:
+    if capsule is None:
+        _end(number, made)
+
+
 # Of the first copy of the package in the process: the library has one, for the tensors of all.
 _on_end = ctypes.cast(_native.once("on tensor end", _ended), ctypes.c_void_p)
 check(_native.LIBRARY.vmm_python_on_tensor_end(_on_end))
@@ -240,7 +245,7 @@ def capsule_of(
     if version is not None:
         managed.version = _Version(*version)
     managed.deleter = _END_TENSOR
-    number = next(_numbers)
+    number, capsule = next(_numbers), None
     try:
         while _shown.setdefault(number, kept) is not kept:  # counted by two threads at once
             number = next(_numbers)
@@ -249,14 +254,14 @@ def capsule_of(
             life.show(number)
         kept.append(_fill(managed.tensor, tensor()))
         name = b"dltensor" if version is None else b"dltensor_versioned"
-        return _new_capsule(ctypes.addressof(managed), name, _END_CAPSULE)
-    except BaseException:
+        capsule = _new_capsule(ctypes.addressof(managed), name, _END_CAPSULE)
+        return capsule
+    finally:
         try:
-            _end(number, kept)
-        except BaseException:  # of a signal's handler, behind an error
-            _end(number, kept)
+            _end_without(capsule, number, kept)
+        except BaseException:  # of a signal's handler
+            _end_without(capsule, number, kept)
             raise
-        raise
 
 
 def order(driver: Driver, streams: Sequence[int], consumer: Any) -> None:

@@ -12,8 +12,11 @@ no Python code.
 I1  Whether a call of the C library was made is read from the library's own output: an address, a
     handle, or the status in `outcome` (_native.record). An exception of a signal handler may
     therefore interrupt any step.
-I2  The steps after a call can be repeated. After such an exception they are repeated in the except
-    block of the same function, or by check() for dropped objects (_Guard)."""
+I2  The steps after a call can be repeated. After such an exception they are repeated in the same
+    function, or by check() for dropped objects (_Guard).
+I3  Steps that an error of a call must not omit are in a finally clause, whose first statement is a
+    try: before 3.11 the interpreter may run a handler before the first instruction of an except or
+    finally clause, but for that of a try."""
 
 from __future__ import annotations
 
@@ -64,6 +67,20 @@ class _Thread(threading.local):
 
 process: _Process = _native.once("process", _Process())
 thread: _Thread = _native.once("thread", _Thread())
+
+
+def call_back(function: Callable[..., None], *arguments: Any) -> None:
+    """Calls a user's function inside of a callback of the C library."""
+    inside = thread.callbacks
+    try:
+        thread.callbacks = inside + 1
+        function(*arguments)
+    finally:
+        try:
+            thread.callbacks = inside
+        except BaseException:  # of a handler
+            thread.callbacks = inside
+            raise
 
 
 def _after_fork() -> None:
@@ -219,16 +236,13 @@ class Life:
             if not is_first:
                 raise InUse(f"another call frees or moves the {self.name}")
             self.check_hidden()
-            answer = call(*arguments)
-            self._after(mine)
-        except BaseException:
+            return call(*arguments)
+        finally:
             try:
                 self._after(mine)
-            except BaseException:  # of a handler, behind an error of the call
+            except BaseException:  # of a handler
                 self._after(mine)
                 raise
-            raise
-        return answer
 
     def _waits_for(self, call: list[int]) -> bool:
         """Waits for the end of another thread's call."""

@@ -167,7 +167,9 @@ def _settle_late() -> None:
             if each.settle():
                 with contextlib.suppress(ValueError):  # another thread settled it, too
                     late.remove(each)
-        _thread.settles = False
-    except BaseException:
-        _thread.settles = False
-        raise
+    finally:
+        try:
+            _thread.settles = False
+        except BaseException:  # of a handler
+            _thread.settles = False
+            raise

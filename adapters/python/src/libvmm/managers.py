@@ -299,13 +299,12 @@ class Manager(Allocator):
             source._life.forbid(key, "the memory was moved to another block")
             _native.record(outcome, call, self._handle, ctypes.byref(request))
             check(outcome[-1])
-        except BaseException:
+        finally:
             try:
                 self._after_move(source, key, outcome)
-            except BaseException:  # of a signal's handler, behind an error of the call
+            except BaseException:  # of a signal's handler
                 self._after_move(source, key, outcome)
                 raise
-            raise
 
     @staticmethod
     def _after_move(source: Block, key: object, outcome: list[int]) -> None:

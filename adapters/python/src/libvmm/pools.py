@@ -174,16 +174,14 @@ def _thunk_of(subscribers: weakref.ref[_Subscribers], key: object) -> Any:
         callback = None if there is None else there.get(key)
         if callback is None:
             return
-        seen, inside = notice.contents, _lifetime.thread.callbacks
+        seen = notice.contents
         try:
-            _lifetime.thread.callbacks = inside + 1
-            callback(RemapNotice(seen.epoch, seen.base or 0, seen.size_bytes, RemapKind(seen.kind)))
+            change = RemapNotice(seen.epoch, seen.base or 0, seen.size_bytes, RemapKind(seen.kind))
+            _lifetime.call_back(callback, change)
         except Exception as trouble:
             if reported != repr(trouble):
                 reported = repr(trouble)
                 raise
-        finally:
-            _lifetime.thread.callbacks = inside
 
     return called
 

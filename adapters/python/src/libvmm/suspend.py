@@ -273,13 +273,12 @@ class Suspender(Owner):
                 region.life.check_hidden()
             _native.record(region.outcome, call, self._handle, allocator.handle, name, how)
             check(region.outcome[-1])
-        except BaseException:
+        finally:
             try:
                 self._end_unless_added(region)
-            except BaseException:  # of a handler, behind an error of the call
+            except BaseException:  # of a handler
                 self._end_unless_added(region)
                 raise
-            raise
 
     def remove(self, allocator: Pool | Manager) -> None:
         """Removes a region. Raises InUse while it is suspended."""
@@ -333,14 +332,12 @@ class Suspender(Owner):
                 if region.is_read_by_host and (not tags or region.tag in tags):
                     region.life.check_hidden()
             check(call(self._handle, ctypes.byref(request), ctypes.byref(report)))
-            del self._life.suspending[key]
-        except BaseException:
+        finally:
             try:
                 self._life.suspending.pop(key, None)
-            except BaseException:  # of a handler, behind an error of the call
+            except BaseException:  # of a handler
                 self._life.suspending.pop(key, None)
                 raise
-            raise
         return SuspendReport(
             report.suspended_bytes,
             report.backup_bytes,
