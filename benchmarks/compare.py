@@ -37,8 +37,10 @@ def of_cold(answer):
 
 
 def of_live(answer):
-    kinds = ("random_ns", "recent_ns")
-    return {(each["count"], kind): each[kind] for each in answer["live_blocks"] for kind in kinds}
+    rows = [(int(each["count"]), each) for each in answer["live_blocks"]]
+    return {
+        (count, kind): each[kind] for count, each in rows for kind in ("random_ns", "recent_ns")
+    }
 
 
 def of_threads(answer):
@@ -58,10 +60,11 @@ MEASURES = {
 
 
 def ratio_of(first, second):
-    """The geometric mean of second / first over the figures, which both have."""
-    if not first or first.keys() != second.keys():
-        raise ValueError("two runs have other figures")
-    return math.exp(statistics.fmean(math.log(second[each] / first[each]) for each in first))
+    """The geometric mean of second / first over the figures that both have."""
+    both = first.keys() & second.keys()
+    if not both:
+        raise ValueError("two runs have no figure in common")
+    return math.exp(statistics.fmean(math.log(second[each] / first[each]) for each in both))
 
 
 def interval_of(values):

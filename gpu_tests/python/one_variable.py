@@ -338,7 +338,8 @@ def find_tool(run: Runner, name: str) -> str | None:
         made.write_text(f'#!/bin/sh\nshift {len(TOOLS[name])}\nexec "$@"\n')
         made.chmod(0o755)
         return str(made)
-    there = [*glob.glob(f"/usr/local/cuda*/bin/{name}"), *glob.glob(f"/opt/nvidia/*/*/bin/{name}")]
+    places = ("/usr/local/cuda*/bin", "/opt/nvidia/*/*/bin", "/opt/nvidia/*/*/host/target-linux-*")
+    there = [path for each in places for path in glob.glob(f"{each}/{name}")]
     return shutil.which(name) or next(iter(sorted(there)), None)
 
 

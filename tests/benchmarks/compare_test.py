@@ -29,7 +29,8 @@ class Arithmetic(unittest.TestCase):
     def test_a_ratio_is_the_geometric_mean_of_all_figures(self):
         self.assertAlmostEqual(compare.ratio_of({"a": 10, "b": 10}, {"a": 40, "b": 10}), 2)
         self.assertAlmostEqual(compare.ratio_of({"a": 10, "b": 10}, {"a": 20, "b": 5}), 1)
-        for other in ({}, {"b": 1}, {"a": 1, "b": 1}):
+        self.assertAlmostEqual(compare.ratio_of({"a": 1}, {"a": 2, "b": 9}), 2)
+        for other in ({}, {"b": 1}):
             with self.assertRaises(ValueError):
                 compare.ratio_of({"a": 1}, other)
 
