@@ -91,10 +91,11 @@ index_node* ordered_index::at_least(std::uint64_t key) const noexcept {
 
 index_node* ordered_index::at_most(std::uint64_t key) const noexcept {
   if (count_ == 0) return nullptr;
-  index_node* const above = tree::upper_bound(&header_, key, key_order{});
-  if (above == tree::begin_node(&header_)) return nullptr;
-  // Before `above` stands the oldest of the equal keys; the latest is the first of them.
-  index_node* const found = at_least(tree::prev_node(above)->key);
+  index_node* const from = tree::lower_bound(&header_, key, key_order{});
+  if (from != &header_ && from->key == key) return from;
+  if (from == tree::begin_node(&header_)) return nullptr;
+  // Before `from` stands the oldest of the equal keys; the latest is the first of them.
+  index_node* const found = at_least(tree::prev_node(from)->key);
   check(found != nullptr && found->key <= key, "a search found a larger key, or no node");
   return found;
 }

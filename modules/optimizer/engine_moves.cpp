@@ -474,8 +474,9 @@ status engine::set_part_rights(block& of, address_range part,
 status engine::refresh_rights(block& of) {
   check(of.claimed, "access is set on a block that is not claimed");
   const std::uint64_t version = core_.remaps.rights_version();
+  if (of.rights_version == version) return {};
   if (!of.fits_beside(core_.remaps.rights())) return too_many_grants;
-  if (of.rights_version == version || of.sizes.mapped_bytes == 0 || of.is_suspended) return {};
+  if (of.sizes.mapped_bytes == 0 || of.is_suspended) return {};
   const status given = core_.remaps.give_access(plan_of(of));
   if (given) of.rights_version = version;
   return given;
