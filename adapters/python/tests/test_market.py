@@ -29,9 +29,28 @@ with libvmm.Driver("host") as driver, libvmm.Manager(driver) as blocks:
 """
 
 
+# Offers 48 MiB, and says after each line whether another tenant has them.
+OFFER = """
+import sys, libvmm
+from libvmm.suspend import Suspender
+with libvmm.Driver("host") as driver, libvmm.Manager(driver) as blocks:
+    with blocks.allocate(48 << 20) as block, Suspender() as sleeper:
+        driver.write(block.address, b"kept")
+        sleeper.add(blocks, "kv")
+        for line in sys.stdin:
+            if line == "resume\\n":
+                sleeper.resume()
+                print(driver.read(block.address, 4).decode(), flush=True)
+            else:
+                sleeper.offer("kv") if line == "offer\\n" else None
+                print(sleeper.is_suspended("kv"), flush=True)
+        sleeper.resume()
+"""
+
+
 @contextlib.contextmanager
-def tenant(**settings):
-    words = [sys.executable, "-c", TENANT]
+def tenant(program=TENANT, **settings):
+    words = [sys.executable, "-c", program]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(words, env={**os.environ, **settings}, **pipes) as process:
         yield process
@@ -78,6 +97,16 @@ def test_processes_take_turns(folder):
         assert " first; " in line
         first.kill()
         assert turn(second, "c") == "c"
+
+
+def test_offered_memory_serves_another_tenant(folder):
+    settings = {"VMM_OWNER": folder}
+    with tenant(OFFER, **settings) as first, tenant(**settings) as second:
+        assert turn(first, "offer") == "False"
+        assert turn(second, "b") == "b"
+        assert turn(first, "look") == "True"
+        assert turn(first, "resume") == "kept"
+        assert turn(first, "look") == "False"
 
 
 def test_a_daemon_has_nothing_of_the_program_that_starts_it(tmp_path):

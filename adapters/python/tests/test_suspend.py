@@ -485,6 +485,42 @@ def inside(monkeypatch):
 
 
 @pytest.mark.parametrize("driver", ["host"], indirect=True)
+def test_an_offer_bars_arrays_until_resume(weights, cache):
+    """It may be taken at any time."""
+    block, other = weights.allocate(2 * MIB), cache.allocate(2 * MIB)
+    with Suspender() as sleeper:
+        sleeper.add(weights, "weights")
+        sleeper.add(cache, "kv")
+        shown = block.__dlpack__()
+        with pytest.raises(libvmm.InUse, match="array shows"):
+            sleeper.offer()
+        del shown
+        for tags in (["weights"], 7):
+            with pytest.raises(TypeError, match=r"tags: a str for each tag, .*was given"):
+                sleeper.offer(tags)
+        with pytest.raises(libvmm.InvalidArgument):
+            sleeper.offer("weights", "none")
+        assert block.__dlpack__() is not None
+        gc.collect()
+        sleeper.offer("weights")
+        sleeper.offer("weights")
+        assert other.__dlpack__() is not None and not sleeper.is_suspended("weights")
+        gc.collect()
+        with pytest.raises(BufferError, match="offered"):
+            block.__dlpack__()
+        sleeper.resume("weights")
+        assert block.__dlpack__() is not None
+        gc.collect()
+        sleeper.offer("weights")
+        sleeper.suspend("weights")
+        sleeper.resume()
+        assert block.__dlpack__() is not None
+        gc.collect()
+    block.free()
+    other.free()
+
+
+@pytest.mark.parametrize("driver", ["host"], indirect=True)
 @pytest.mark.parametrize("tags", [(), ("kv",), ("weights",)])
 @pytest.mark.parametrize("is_shown", [False, True])
 def test_an_allocator_that_is_added_inside_a_suspend(cache, weights, inside, tags, is_shown):

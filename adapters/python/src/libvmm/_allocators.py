@@ -125,7 +125,9 @@ class AllocatorLife(HandleLife):
             return
         regions = list(self.regions)
         if any(each.is_suspending() for each in regions):
-            raise BufferError(f"another call suspends memory of the {self.name}")
+            raise BufferError(
+                f"memory of the {self.name} is being suspended, or offered: resume() ends an offer"
+            )
         try:
             self.check_live(address)
         except Error as refused:

@@ -95,6 +95,7 @@ _CALLS: dict[str, list[Any]] = {
     "vmm_suspender_remove_pool": [_HANDLE, _HANDLE],
     "vmm_suspender_remove_manager": [_HANDLE, _HANDLE],
     "vmm_suspender_suspend": [_HANDLE, ctypes.POINTER(_Request), ctypes.POINTER(_Report)],
+    "vmm_suspender_offer": [_HANDLE, ctypes.POINTER(ctypes.c_char_p), _U64],
     "vmm_suspender_resume": [_HANDLE, ctypes.POINTER(ctypes.c_char_p), _U64],
     "vmm_suspender_query": [_HANDLE, ctypes.c_char_p, ctypes.POINTER(_Info)],
     "vmm_suspender_read_backup": [_HANDLE, ctypes.c_void_p, _HANDLE, _U64],
@@ -139,17 +140,20 @@ class SuspendReport:
 class _Region:
     """A pool or manager of a Suspender, from before the library has it as a region."""
 
-    __slots__ = ("is_read_by_host", "life", "outcome", "suspender", "tag")
+    __slots__ = ("is_offered", "is_read_by_host", "life", "outcome", "suspender", "tag")
 
     def __init__(self, allocator: Pool | Manager, tag: str, suspender: _SuspenderLife) -> None:
         self.life, self.tag, self.suspender = allocator._life, tag, suspender
         self.is_read_by_host = _is_read_by_host(allocator)
+        self.is_offered = False
         self.outcome: list[int] = []
 
+    def is_named(self, tags: tuple[str, ...]) -> bool:
+        return not tags or self.tag in tags
+
     def is_suspending(self) -> bool:
-        """Whether a suspend() that has not returned may have it."""
-        calls = self.suspender.suspending.copy().values()
-        return any(not tags or self.tag in tags for tags in calls)
+        """Whether it may be suspended at any time: by a call that has not returned, or offered."""
+        return self.is_offered or any(map(self.is_named, self.suspender.suspending.copy().values()))
 
     def end(self) -> None:
         self.life.regions.pop(self, None)
@@ -164,7 +168,7 @@ class _SuspenderLife(HandleLife):
         super().__init__("suspend.Suspender", _LIBRARY.vmm_suspender_close)
         self.regions: dict[_Region, None] = {}
         self.suspending: dict[object, tuple[str, ...]] = {}
-        """The tags of each suspend() that has not returned."""
+        """The tags of each suspend() and offer() that has not returned."""
         self.lost = ""
         """What the end has lost, until the warning of it."""
 
@@ -325,19 +329,8 @@ class Suspender(Owner):
             use_contents=contents is not None,
             contents=_values.choice("contents", "keep" if contents is None else contents, CONTENTS),
         )
-        report, key, call = _Report(), object(), _LIBRARY.vmm_suspender_suspend
-        try:
-            self._life.suspending[key] = tags
-            for region in list(self._life.regions):
-                if region.is_read_by_host and (not tags or region.tag in tags):
-                    region.life.check_hidden()
-            check(call(self._handle, ctypes.byref(request), ctypes.byref(report)))
-        finally:
-            try:
-                self._life.suspending.pop(key, None)
-            except BaseException:  # of a handler
-                self._life.suspending.pop(key, None)
-                raise
+        report, call = _Report(), _LIBRARY.vmm_suspender_suspend
+        self._hidden(tags, call, ctypes.byref(request), ctypes.byref(report))
         return SuspendReport(
             report.suspended_bytes,
             report.backup_bytes,
@@ -347,11 +340,62 @@ class Suspender(Owner):
             report.unfinished_bytes,
         )
 
+    def _named(self, tags: tuple[str, ...]) -> list[_Region]:
+        return [each for each in list(self._life.regions) if each.is_named(tags)]
+
+    def _hidden(self, tags: tuple[str, ...], call: Any, *arguments: Any) -> None:
+        """Calls the library while no array shows the memory of the regions and none can be made;
+        from an offer on none can be."""
+        key, outcome = object(), list[int]()
+
+        def unbar() -> None:
+            if outcome == [0] and call is _LIBRARY.vmm_suspender_offer:
+                for region in self._named(tags):
+                    region.is_offered = True
+            self._life.suspending.pop(key, None)
+
+        try:
+            self._life.suspending[key] = tags
+            for region in self._named(tags):
+                if region.is_read_by_host:
+                    region.life.check_hidden()
+            _native.record(outcome, call, self._handle, *arguments)
+            check(outcome[-1])
+        finally:
+            try:
+                unbar()
+            except BaseException:  # of a handler
+                unbar()
+                raise
+
+    def offer(self, *tags: str) -> None:
+        """Lets other tenants of an owner (docs/market.md) have the memory of the regions with these
+        tags (default: all): they stay as they are until one needs it, and are then suspended on
+        another thread. Use the memory again after resume(), which ends the offer. On `host` it
+        raises InUse while an array shows a region, and no array can be made before resume()."""
+        self._hidden(tags, _LIBRARY.vmm_suspender_offer, _texts(tags), len(tags))
+
     def resume(self, *tags: str) -> None:
         """Maps memory for the regions with these tags (default: all suspended ones) at the same
-        addresses, with the contents of their policy. All or none; can be called again. Raises InUse
-        if another Suspender has suspended them: after its close() add() them again."""
-        check(_LIBRARY.vmm_suspender_resume(self._handle, _texts(tags), len(tags)))
+        addresses, with the contents of their policy, and ends their offers. All or none; can be
+        called again. Raises InUse if another Suspender has suspended them: after its close() add()
+        them again."""
+        outcome: list[int] = []
+
+        def end_offers() -> None:
+            for region in self._named(tags) if outcome == [0] else ():
+                region.is_offered = False
+
+        try:
+            call = _LIBRARY.vmm_suspender_resume
+            _native.record(outcome, call, self._handle, _texts(tags), len(tags))
+            check(outcome[-1])
+        finally:
+            try:
+                end_offers()
+            except BaseException:  # of a handler
+                end_offers()
+                raise
 
     def is_suspended(self, tag: str) -> bool:
         """Whether the region with this tag is suspended."""
