@@ -159,7 +159,25 @@ void market_admission::welcome(tenant_record& tenant) {
   message.resume = tenant.resume;
   message.bytes = state_.options.capacity_bytes;
   message.share = tenant.share;
+  message.unit_bytes = tenant.sent_kept_bytes = reach_of(state_, tenant).kept_bytes;
   state_.send(tenant, message);
+}
+
+void market_admission::send_share(tenant_record& tenant) {
+  market_message message;
+  message.kind = market_kind::view;
+  message.share = tenant.share;
+  message.bytes = state_.options.capacity_bytes;
+  message.wish_bytes = state_.records.charge_of(tenant);
+  message.unit_bytes = tenant.sent_kept_bytes = reach_of(state_, tenant).kept_bytes;
+  state_.send(tenant, message);
+}
+
+void market_admission::send_shares() {
+  for (tenant_record& each : state_.records.tenants()) {
+    if (each.is_open() && each.sent_kept_bytes != reach_of(state_, each).kept_bytes)
+      send_share(each);
+  }
 }
 
 // ---- stock ---------------------------------------------------------------------------
@@ -353,12 +371,7 @@ market_reason market_admission::change_share(tenant_record& tenant, const market
   if (share.guarantee_bytes > tenant.share.guarantee_bytes && !fits(&tenant, share))
     return market_reason::guarantees;
   tenant.share = share;
-  market_message message;
-  message.kind = market_kind::view;
-  message.share = share;
-  message.bytes = state_.options.capacity_bytes;
-  message.wish_bytes = state_.records.charge_of(tenant);
-  state_.send(tenant, message);
+  send_share(tenant);
   return market_reason::none;
 }
 

@@ -41,6 +41,8 @@ class market_admission {
   void tick();
   /// Admits those that waited for the grace or for room, and refuses those whose time has passed.
   void admit();
+  /// Sends each tenant what the guarantees of others keep from it, where that has changed.
+  void send_shares();
   /// False: it is not a share, or the guarantees do not fit.
   [[nodiscard]] market_reason change_share(tenant_record& tenant, const market_share& share);
 
@@ -51,6 +53,7 @@ class market_admission {
   [[nodiscard]] bool fits(const tenant_record* self, const market_share& share) const noexcept;
   [[nodiscard]] std::uint64_t group_of(const market_message& hello);
   void welcome(tenant_record& tenant);
+  void send_share(tenant_record& tenant);
   void refuse(std::uint64_t connection, market_reason reason);
   [[nodiscard]] bool take_one(tenant_record& tenant, const market_handle& listed,
                               std::uint32_t index);

@@ -214,6 +214,11 @@ void tenant_driver::drop(std::uint64_t id) noexcept {
 result<granularity> tenant_driver::query_granularity(const physical_request& request) {
   result<granularity> found = inside().query_granularity(request);
   if (!found || request.where != home()) return found;
+  if (const status possible = source_->check_possible(request.size_bytes); !possible) {
+    error why = possible.error();
+    why.code = errc::out_of_memory;
+    return why;
+  }
   found->minimum_bytes = std::max(found->minimum_bytes, market_granule_bytes);
   found->recommended_bytes = std::max(found->recommended_bytes, found->minimum_bytes);
   return found;

@@ -17,6 +17,7 @@
 //     while it waits for other tenants, except an observer's, for at most 100 ms.
 // D4  The device's memory is the tenant's share: total is its guarantee, or its limit; free is what
 //     its own charge leaves of it.
+//     query_granularity() refuses a size that the owner can never lend to it: out_of_memory.
 // D5  Memory under a fill that the driver refuses to wait for is neither unmapped nor given back.
 //
 // Lent memory is not shared with other processes: a descriptor of it cannot be revoked. Without the

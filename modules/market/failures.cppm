@@ -21,38 +21,66 @@ namespace vmm {
 
 std::string mebibytes(std::uint64_t bytes) { return std::to_string(bytes >> 20); }
 
-const char* remedy_of(const market_message& refused) noexcept {
-  switch (refused.reason) {
-    case market_reason::guarantees:
-      // wish_bytes: what others are guaranteed.
-      return refused.wish_bytes == 0
-                 ? "lower the guarantee in VMM_TENANT"
-                 : "lower the guarantee in VMM_TENANT, or wait for the holders with wait=SECONDS "
-                   "there";
-    case market_reason::deadline:
-    case market_reason::deadlock:
-      return "free memory in a holder, or reserve it with guarantee=BYTES in VMM_TENANT";
-    case market_reason::limit: return "raise the limit in VMM_TENANT, or with vmm-owner ctl share";
-    case market_reason::too_large: return "request less: no tenant can give more";
-    default: return nullptr;
+// Of a request that the owner can never grant to this tenant.
+std::string beyond_text(const market_reach& reach) {
+  const std::string most = mebibytes(reach.most_bytes()) + " MiB";
+  if (reach.is_at_limit())
+    return "it exceeds the tenant's limit of " + most +
+           ": raise it in VMM_TENANT, or with vmm-owner ctl share";
+  const std::string all = "the owner's " + mebibytes(reach.capacity_bytes) + " MiB";
+  if (reach.kept_bytes == 0) return "it exceeds " + all + ": request less";
+  return "it exceeds the " + most + " that this tenant can have: " + mebibytes(reach.kept_bytes) +
+         " of " + all + " are kept for the guarantees of others; request less";
+}
+
+// Why a request was denied, and what helps.
+std::string denial_text(const market_message& denied) {
+  const market_reach reach{denied.bytes, denied.unit_bytes, denied.share};
+  const std::uint64_t most_bytes = reach.most_bytes();
+  if (denied.wish_bytes > most_bytes) return beyond_text(reach);
+  std::uint64_t own_bytes = 0;
+  for (const market_row& each : denied.row_list())
+    if (each.tenant == denied.tenant) own_bytes = each.held_bytes;
+  const bool waits =
+      denied.reason == market_reason::deadline || denied.reason == market_reason::deadlock;
+  const bool is_own = own_bytes > most_bytes - denied.wish_bytes;
+  if (denied.reason == market_reason::limit || (waits && is_own)) {
+    const char* const remedy =
+        reach.is_at_limit()
+            ? " MiB of its limit: free memory of it, or raise the limit in VMM_TENANT, or with "
+              "vmm-owner ctl share"
+            : " MiB that it can have: free memory of it";
+    return "this tenant holds " + mebibytes(own_bytes) + " of the " + mebibytes(most_bytes) +
+           remedy;
   }
+  const bool is_now = denied.reason == market_reason::deadline && denied.within_ns == 0;
+  std::string text = is_now ? "the memory is not free now" : text_of(denied.reason);
+  if (waits) text += "; free memory in a holder, or reserve it with guarantee=BYTES in VMM_TENANT";
+  if (denied.reason == market_reason::too_large) text += "; request less: no tenant can give more";
+  return text;
+}
+
+std::string join_text(const market_message& refused) {
+  std::string text = text_of(refused.reason);
+  if (refused.reason != market_reason::guarantees) return text;
+  // wish_bytes: what others are guaranteed.
+  return text + ", of which " + mebibytes(refused.unit_bytes) + " MiB are kept for contexts and " +
+         mebibytes(refused.wish_bytes) +
+         " MiB are guaranteed to others; lower the guarantee in VMM_TENANT" +
+         (refused.wish_bytes == 0 ? "" : ", or wait for the holders with wait=SECONDS there");
 }
 
 // What was requested, which tenant holds what, and what helps.
 std::string refusal_text(const market_message& refused) {
-  std::string text;
-  const bool is_guarantee = refused.reason == market_reason::guarantees;
-  if (refused.wish_bytes != 0 && !is_guarantee)
-    text = "request of " + mebibytes(refused.wish_bytes) + " MiB: ";
+  const bool is_denied = refused.kind == market_kind::denied;
+  std::string text =
+      is_denied ? "request of " + mebibytes(refused.wish_bytes) + " MiB: " : std::string();
   // A refusal of this process itself: no owner has named its tenants in time.
-  const bool is_silent = refused.kind == market_kind::denied && refused.row_count == 0;
-  text += is_silent ? "the owner is silent: continue or restart it" : text_of(refused.reason);
-  if (is_guarantee) {
-    text += ", of which " + mebibytes(refused.unit_bytes) + " MiB are kept for contexts and " +
-            mebibytes(refused.wish_bytes) + " MiB are guaranteed to others";
+  if (is_denied && refused.row_count == 0) {
+    text += "the owner is silent: continue or restart it";
+  } else {
+    text += is_denied ? denial_text(refused) : join_text(refused);
   }
-  if (const char* const remedy = remedy_of(refused); remedy != nullptr && !is_silent)
-    text += std::string("; ") + remedy;
   text += " (device " + mebibytes(refused.bytes) + " MiB";
   for (const market_row& each : refused.row_list()) {
     text += "; ";

@@ -28,6 +28,7 @@ void market_owner::at(std::int64_t now_ns) noexcept { pass_time(state_, now_ns);
 void market_owner::end_event() {
   admission_.admit();
   lots_.serve();
+  admission_.send_shares();
   paranoid_check([this] { return validate().has_value(); }, "an event breaks the owner's state");
 }
 

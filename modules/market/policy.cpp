@@ -145,6 +145,16 @@ std::uint64_t reserve_bytes(const owner_state& state, const tenant_record& borro
   return sum_bytes;
 }
 
+market_reach reach_of(const owner_state& state, const tenant_record& tenant) noexcept {
+  market_reach reach{state.options.capacity_bytes, 0, tenant.share};
+  for (const tenant_record& each : state.records.tenants()) {
+    if (!each.is_there() || each.is_waiting_to_join || &each == &tenant || each.share.elastic)
+      continue;
+    reach.kept_bytes += std::min(each.share.guarantee_bytes, state.options.reserve_bytes);
+  }
+  return reach;
+}
+
 bool is_guaranteed(const owner_state& state, const tenant_record& tenant,
                    std::uint64_t more_bytes) noexcept {
   return claimed_bytes(state, tenant) + more_bytes <= tenant.share.guarantee_bytes;

@@ -35,6 +35,8 @@ export [[nodiscard]] std::uint64_t claimed_bytes(const owner_state& state,
 /// The unused parts of other tenants' firm guarantees that are not lent.
 [[nodiscard]] std::uint64_t reserve_bytes(const owner_state& state,
                                           const tenant_record& borrower) noexcept;
+/// The owner's memory, less what firm guarantees keep from a tenant at any time.
+[[nodiscard]] market_reach reach_of(const owner_state& state, const tenant_record& tenant) noexcept;
 /// Whether a tenant with `more_bytes` has at most its guarantee.
 [[nodiscard]] bool is_guaranteed(const owner_state& state, const tenant_record& tenant,
                                  std::uint64_t more_bytes) noexcept;

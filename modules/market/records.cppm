@@ -107,6 +107,7 @@ export struct tenant_record {
   std::int64_t moved_ns = 0;
   double credit_byte_s = 0;  ///< of its part of the device, not used; decays
   std::uint64_t last_request = 0;
+  std::uint64_t sent_kept_bytes = 0;  ///< what others keep from it, by its last view
   ask_record ask{};
 
   [[nodiscard]] bool is_there() const noexcept { return number != 0; }

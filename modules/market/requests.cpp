@@ -55,8 +55,10 @@ bool market_requests::want(tenant_record& from, const market_message& message) {
                                                          message.within_ns, within_ns_max))});
   if (count >= static_cast<std::ptrdiff_t>(requests_max)) {
     state_.deny(requests.back(), market_reason::requests);
-  } else if (message.bytes > state_.options.capacity_bytes) {
-    state_.deny(requests.back(), market_reason::too_large);
+  } else if (const market_reach reach = reach_of(state_, from);
+             message.bytes > reach.most_bytes()) {
+    state_.deny(requests.back(),
+                reach.is_at_limit() ? market_reason::limit : market_reason::too_large);
   } else if (!is_within_limit(state_, from, message.bytes)) {
     state_.deny(requests.back(), market_reason::limit);
   } else if (message.bytes >= from.largest_bytes ||

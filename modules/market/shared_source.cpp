@@ -122,6 +122,9 @@ class member_source final : public memory_source {
   [[nodiscard]] status take(const lot_request& what, lent_list& out) override {
     return joint_.inside->take(what, out);
   }
+  [[nodiscard]] status check_possible(std::uint64_t bytes) const override {
+    return joint_.inside->check_possible(bytes);
+  }
   void give(std::span<const lent_handle> handles) noexcept override {
     joint_.inside->give(handles);
   }

@@ -30,6 +30,7 @@ class tenant_source final : public memory_source {
 
   [[nodiscard]] status start();
   [[nodiscard]] status take(const lot_request& what, lent_list& out) override;
+  [[nodiscard]] status check_possible(std::uint64_t bytes) const override;
   void give(std::span<const lent_handle> handles) noexcept override;
   [[nodiscard]] source_totals totals() const noexcept override;
   [[nodiscard]] std::string last_refusal() const override;
@@ -194,6 +195,15 @@ status tenant_source::take(const lot_request& what, lent_list& out) {
   return {};
 }
 
+status tenant_source::check_possible(std::uint64_t bytes) const {
+  if (!made_in_.is_here()) return {};
+  const guard held(mutex_);
+  const market_reach reach = machine_.reach();
+  if (reach.capacity_bytes == 0 || bytes <= reach.most_bytes()) return {};
+  return take_error(reach.is_at_limit() ? market_reason::limit : market_reason::too_large,
+                    beyond_text(reach));
+}
+
 void tenant_source::give(std::span<const lent_handle> handles) noexcept {
   if (!made_in_.is_here()) return;
   const guard held(mutex_);
@@ -211,7 +221,7 @@ void tenant_source::give(std::span<const lent_handle> handles) noexcept {
 
 source_totals tenant_source::totals() const noexcept {
   const guard held(mutex_);
-  return {machine_.total_bytes(), machine_.handles().held_bytes()};
+  return {machine_.reach().total_bytes(), machine_.handles().held_bytes()};
 }
 
 std::string tenant_source::last_refusal() const {

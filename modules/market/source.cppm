@@ -114,6 +114,9 @@ export class memory_source {
   /// at most `what.within_ns`. Errors: out_of_memory (the text names the holders), over_budget (the
   /// limit), unavailable (no owner), not_permitted (a forked child).
   [[nodiscard]] virtual status take(const lot_request& what, lent_list& out) = 0;
+  /// Effects: none; refuses bytes that take() can never return to this tenant. Errors:
+  /// out_of_memory, over_budget (the limit). Cost: a lock.
+  [[nodiscard]] virtual status check_possible(std::uint64_t) const { return {}; }
   /// Requires: handles of take() whose work is done and that are unmapped. Effects: their
   /// charge ends once the owner has recorded it. Never waits. Errors: none. Without an owner
   /// they are given to the next one.

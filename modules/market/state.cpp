@@ -79,8 +79,13 @@ void owner_state::deny(const request_record& request, market_reason reason) {
   market_message message = refusal(market_kind::denied, reason);
   message.request = request.request;
   message.wish_bytes = request.least_bytes;
-  if (const tenant_record* const to = records.tenant(request.tenant); to != nullptr)
+  message.within_ns = static_cast<std::uint64_t>(now_ns - request.since_ns);
+  if (const tenant_record* const to = records.tenant(request.tenant); to != nullptr) {
+    message.tenant = to->number;
+    message.share = to->share;
+    message.unit_bytes = reach_of(*this, *to).kept_bytes;
     send(*to, message);
+  }
   forget_request(request);
 }
 

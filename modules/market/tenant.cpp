@@ -143,6 +143,7 @@ bool market_tenant::greet(const market_message& message, std::int64_t now_ns) {
   resume_ = message.resume;
   self_.share = message.share;
   capacity_bytes_ = message.bytes;
+  kept_bytes_ = message.unit_bytes;
   market_message list;
   list.kind = market_kind::inventory;
   for (const held_handle& each : held_.all()) {
@@ -210,7 +211,10 @@ bool market_tenant::dispatch(const market_message& message, std::int64_t now_ns)
           {.kind = tenant_action::what::ask, .request = message.request, .message = message});
       return true;
     case market_kind::drop: take_drop(message); return true;
-    case market_kind::view: self_.share = message.share; return true;
+    case market_kind::view:
+      self_.share = message.share;
+      kept_bytes_ = message.unit_bytes;
+      return true;
     default: return false;
   }
 }

@@ -124,11 +124,9 @@ export class market_tenant {
   void leave();
 
   [[nodiscard]] tenant_stage stage() const noexcept { return stage_; }
-  /// The device as the tenant sees it: its guarantee, or its limit.
-  [[nodiscard]] std::uint64_t total_bytes() const noexcept {
-    const market_share& share = self_.share;
-    if (share.guarantee_bytes != 0) return share.guarantee_bytes;
-    return share.limit_bytes == 0 ? capacity_bytes_ : share.limit_bytes;
+  /// Without a welcome so far it has no capacity.
+  [[nodiscard]] market_reach reach() const noexcept {
+    return {capacity_bytes_, kept_bytes_, self_.share};
   }
   [[nodiscard]] const held_handles& handles() const noexcept { return held_; }
   /// The next time at which tick() changes something; the largest value: never.
@@ -167,6 +165,7 @@ export class market_tenant {
   std::uint64_t number_ = 0;
   market_key resume_{};
   std::uint64_t capacity_bytes_ = 0;
+  std::uint64_t kept_bytes_ = 0;
   std::uint64_t last_request_ = 0;
   std::uint64_t last_give_ = 0;
   held_handles held_;

@@ -95,6 +95,27 @@ export struct market_share {
 /// The highest class.
 export inline constexpr std::uint8_t market_priority_max = 7;
 
+/// What a tenant can have of an owner's memory.
+export struct market_reach {
+  std::uint64_t capacity_bytes = 0;
+  std::uint64_t kept_bytes = 0;  ///< what the guarantees of others keep from it
+  market_share share{};
+
+  [[nodiscard]] constexpr std::uint64_t most_bytes() const noexcept {
+    const std::uint64_t lent_bytes =
+        std::max(share.guarantee_bytes, capacity_bytes - std::min(capacity_bytes, kept_bytes));
+    return share.limit_bytes == 0 ? lent_bytes : std::min(lent_bytes, share.limit_bytes);
+  }
+  /// The device as the tenant sees it: its guarantee, or its limit.
+  [[nodiscard]] constexpr std::uint64_t total_bytes() const noexcept {
+    if (share.guarantee_bytes != 0) return share.guarantee_bytes;
+    return share.limit_bytes == 0 ? capacity_bytes : share.limit_bytes;
+  }
+  [[nodiscard]] constexpr bool is_at_limit() const noexcept {
+    return most_bytes() == share.limit_bytes;
+  }
+};
+
 /// Why a request or a tenant was refused.
 export enum class market_reason : std::uint8_t {
   none,
@@ -158,17 +179,19 @@ export struct market_message {
   std::uint64_t bytes = 0;    ///< want: the least; ask, cannot; welcome and report: capacity
   /// want: at most; view: the charge; denied: what was requested; refused: the guarantees
   std::uint64_t wish_bytes = 0;
-  std::uint64_t within_ns = 0;  ///< want, ask: the time left; hello: for its guarantee
-  /// want: requests that the lot will serve; 0: one. refused: what is kept beside the guarantees
+  /// want, ask: the time left; hello: for its guarantee; denied: the time that the request waited
+  std::uint64_t within_ns = 0;
+  /// want: requests that the lot will serve; 0: one. refused: what is kept beside the guarantees.
+  /// welcome, view, denied: what the guarantees of others keep from this tenant
   std::uint64_t unit_bytes = 0;
-  std::uint64_t tenant = 0;  ///< welcome; hello: to resume, else 0; set_share
+  std::uint64_t tenant = 0;  ///< welcome, denied; hello: to resume, else 0; set_share
   std::uint64_t job = 0;     ///< hello: handles of one job are not cleared; 0: none
   market_key device{};       ///< hello: the device's identity
   market_key key{};          ///< hello: the group's secret; welcome: to resume
   market_key resume{};       ///< hello: the key of the welcome
   market_name name{};        ///< hello
   market_name group{};       ///< hello
-  market_share share{};      ///< hello, set_share, view
+  market_share share{};      ///< hello, set_share, view, denied
   std::uint32_t handle_count = 0;
   std::uint32_t row_count = 0;
   std::array<market_handle, market_handles_max> handles{};

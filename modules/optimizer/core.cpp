@@ -71,6 +71,8 @@ result<core_plan> plan_core(driver_interface& driver, const memory_options& opti
   for (const std::uint64_t size_bytes : sizes_bytes) {
     wanted.size_bytes = size_bytes;
     const result<granularity> unit = driver.query_granularity(wanted);
+    const bool is_beyond = !unit && unit.error().code == errc::out_of_memory;
+    if (is_beyond && plan.unit.minimum_bytes != 0) continue;  // no handle has this size
     if (!unit) return unit.error();
     plan.unit.minimum_bytes = std::max(plan.unit.minimum_bytes, unit->minimum_bytes);
     plan.unit.recommended_bytes = std::max(plan.unit.recommended_bytes, unit->recommended_bytes);

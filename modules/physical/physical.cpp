@@ -18,6 +18,14 @@ std::uint64_t sum_of(const memory_list& memories, std::size_t from) noexcept {
   return sum_bytes;
 }
 
+// A lender's limit is not the device's memory, and changes.
+status check_lender(driver_interface& driver, physical_request like, std::uint64_t sum_bytes) {
+  like.size_bytes = sum_bytes;
+  const result<granularity> unit = driver.query_granularity(like);
+  const bool is_beyond = !unit && unit.error().code == errc::out_of_memory;
+  return is_beyond ? status{unit.error()} : status{};
+}
+
 }  // namespace
 
 status physical_pool::acquire(std::uint64_t size_bytes, memory_list& out,
@@ -175,6 +183,13 @@ status physical_pool::check_room(std::uint64_t size_bytes) noexcept {
   check(size_bytes % store_.options().granularity_bytes == 0,
         "a check for room has a size that is not whole granules");
   if (!store_.fits_within(store_.options().budget_bytes, size_bytes)) return budget_spent;
+  if (const features& can = driver_->feature_set();
+      can.lazy_commit && can.memory_source != nullptr && !may_spill()) {
+    const physical_statistics now = statistics();
+    if (size_bytes <= now.cached_bytes) return {};
+    return check_lender(*driver_, store_.options().like,
+                        size_bytes + (now.held_bytes - now.cached_bytes));
+  }
   std::uint64_t limit_bytes = device_bytes(size_bytes);
   if (limit_bytes != 0) limit_bytes += statistics().spilled_bytes;  // which lies elsewhere
   return may_spill() || store_.fits_within(limit_bytes, size_bytes) ? status{} : device_full;

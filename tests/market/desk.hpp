@@ -120,6 +120,8 @@ class desk {
     }
     if (message.kind == market_kind::denied) denied[message.request] = message.reason;
     if (message.kind == market_kind::welcome) welcomed.insert(connection);
+    if (message.kind == market_kind::welcome || message.kind == market_kind::view)
+      kept[connection] = message.unit_bytes;
     if (message.kind == market_kind::refused) refused[connection] = message.reason;
     if (message.kind == market_kind::ask) asks[connection] = message;
     if (message.kind == market_kind::drop) drops[connection] = message;
@@ -140,6 +142,7 @@ class desk {
   std::map<std::uint64_t, market_reason> denied;
   std::map<std::uint64_t, market_reason> refused;  // by connection
   std::map<std::uint64_t, market_message> asks, drops;
+  std::map<std::uint64_t, std::uint64_t> kept;  // by others, as a connection was sent
   std::set<std::uint64_t> closed, welcomed;
   std::set<std::uint64_t> stopped;  // connections that keep their imports
   std::set<std::uint64_t> idle;     // connections whose memory is not in use

@@ -507,6 +507,25 @@ TEST(MarketMoving, ALoanServesTheThreadsNextCreates) {
   EXPECT_TRUE(driver.release(*whole));
 }
 
+TEST(MarketMoving, ARequestThatCanNeverBeServedBorrowsNothing) {
+  const auto tenant = market_test::open_fake_tenant(vmm::fake::profile::cuda(), capacity_bytes);
+  ASSERT_TRUE(tenant) << vmm::describe(tenant.error());
+  const auto& source = static_cast<const market_test::own_source&>((*tenant)->source());
+  vmm::manager blocks(**tenant);
+  vmm::stream_pool pool(**tenant);
+  const auto beyond = [](const auto& made) {
+    EXPECT_FALSE(made);
+    return made ? std::string() : vmm::describe(made.error());
+  };
+  constexpr std::uint64_t beyond_bytes = capacity_bytes + 2 * MiB;
+  EXPECT_TRUE(contains(beyond(blocks.allocate(beyond_bytes)), "beyond the source"));
+  EXPECT_TRUE(contains(beyond(pool.allocate(beyond_bytes, stream)), "beyond the source"));
+  EXPECT_EQ(source.handle_count(), 0u) << "memory was borrowed for them";
+  const auto block = blocks.allocate(capacity_bytes);
+  ASSERT_TRUE(block) << vmm::describe(block.error());
+  EXPECT_TRUE(blocks.free(*block));
+}
+
 // Also where its attempts are several, or a loan does not serve it.
 TEST(MarketMoving, ARequestHasOneWaitForOtherTenants) {
   const auto tenant = market_test::open_fake_tenant(vmm::fake::profile::cuda(), 64 * MiB);

@@ -54,6 +54,10 @@ class own_source final : public vmm::memory_source {
     charged_bytes_ += what.bytes;
     return {};
   }
+  vmm::status check_possible(std::uint64_t bytes) const override {
+    if (bytes <= capacity_bytes_) return {};
+    return vmm::error{vmm::errc::over_budget, vmm::call::none, 0, "", "beyond the source"};
+  }
   void give(std::span<const vmm::lent_handle> handles) noexcept override {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (const vmm::lent_handle& each : handles) {
@@ -66,6 +70,8 @@ class own_source final : public vmm::memory_source {
     return {capacity_bytes_, charged_bytes_};
   }
   std::string last_refusal() const override { return "the source is empty"; }
+
+  std::size_t handle_count() const { return all_.size(); }
 
   std::vector<std::uint64_t> waits_ns;    // the longest waits of the requests that may wait
   std::function<void()> while_waiting{};  // in a take() that may wait

@@ -391,6 +391,29 @@ TEST(MarketOwner, LimitsHoldForRequestsTogether) {
   EXPECT_EQ(all.denied[all.want(1, 2 * MiB)], market_reason::limit);
 }
 
+// Beyond the owner's memory, less what others' firm guarantees keep, or beyond the limit.
+TEST(MarketOwner, ARequestThatCanNeverBeServedIsRefusedAtOnce) {
+  desk all(1024 * MiB);
+  all.join(1);
+  all.join(2, {.guarantee_bytes = 256 * MiB});
+  all.join(3, {.guarantee_bytes = 64 * MiB, .elastic = true});
+  all.join(4, {.guarantee_bytes = 64 * MiB, .limit_bytes = 128 * MiB});
+  EXPECT_EQ(all.kept[1], 192 * MiB) << "128 MiB of the second, and the fourth's 64";
+  EXPECT_EQ(all.kept[2], 64 * MiB);
+  const auto held = all.want(2, 2 * MiB);
+  EXPECT_TRUE(all.has(held));
+  const auto later = all.want(1, 832 * MiB);
+  EXPECT_FALSE(all.denied.contains(later)) << "the second tenant may give back";
+  EXPECT_EQ(all.denied[all.want(1, 834 * MiB)], market_reason::too_large);
+  EXPECT_EQ(all.denied[all.want(3, 2048 * MiB)], market_reason::too_large);
+  EXPECT_EQ(all.denied[all.want(4, 130 * MiB)], market_reason::limit);
+  all.give(2, all.lots[held]);
+  EXPECT_TRUE(all.has(later));
+  all.say(2, desk::of(market_kind::leave));
+  EXPECT_EQ(all.kept[1], 64 * MiB);
+  EXPECT_FALSE(all.denied.contains(all.want(3, 834 * MiB)));
+}
+
 TEST(MarketOwner, WhatBreaksTheProtocolEndsTheConnection) {
   const auto broken = [](const std::function<void(desk&)>& what) {
     desk all(1024 * MiB);

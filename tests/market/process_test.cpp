@@ -149,6 +149,17 @@ TEST_F(MarketProcesses, MemoryMovesAndTheOwnerEndsWithTheLast) {
                        "request of 800 MiB: the memory was not given back in time; free memory in "
                        "a holder, or reserve it with guarantee=BYTES in VMM_TENANT (device 1024 "
                        "MiB; one: 800 MiB held, 0 guaranteed; two: 0 MiB held"));
+  const auto text_at_once = [&](memory_source& source, std::uint64_t bytes) {
+    EXPECT_FALSE(source.take({bytes, 0}, other));
+    return source.last_refusal();
+  };
+  EXPECT_TRUE(contains(text_at_once(*two, 800 * MiB),
+                       "request of 800 MiB: the memory is not free now; free memory in a holder"));
+  EXPECT_TRUE(contains(text_at_once(*one, 800 * MiB),
+                       "request of 800 MiB: this tenant holds 800 of the 1024 MiB that it can "
+                       "have: free memory of it (device 1024 MiB; one: 800 MiB"));
+  EXPECT_TRUE(contains(text_at_once(*two, 2048 * MiB),
+                       "request of 2048 MiB: it exceeds the owner's 1024 MiB: request less ("));
   EXPECT_TRUE(other.empty());
   EXPECT_EQ(wrong_words(lot, 7), 0u);
   one->give(lot);
@@ -373,6 +384,7 @@ TEST_F(MarketProcesses, Control) {
   EXPECT_EQ(code, 2);
   lent_list lot;
   EXPECT_EQ(source->take({640 * MiB, second_ns}, lot).error().code, vmm::errc::over_budget);
+  EXPECT_TRUE(contains(source->last_refusal(), "it exceeds the tenant's limit of 512 MiB: raise"));
   EXPECT_EQ(source->totals().total_bytes, 256 * MiB);
   EXPECT_TRUE(contains(
       control({"share", folder_, device(), "1", "--guarantee", "2GiB", "--limit", "2GiB"}, &code),
