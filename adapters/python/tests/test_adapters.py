@@ -5,6 +5,7 @@ Method: random allocations on the host's memory through the functions alone. The
 themselves, with Numba's, are `./run check adapters`'s (adapters/python/tests/libraries)."""
 
 import ctypes
+import gc
 import importlib
 import os
 import random
@@ -15,6 +16,10 @@ import libvmm
 import libvmm.cupy
 import libvmm.rmm
 import pytest
+from libvmm.growable import Growable
+from libvmm.suspend import Suspender
+
+MIB = 1 << 20
 
 
 @pytest.fixture
@@ -218,6 +223,103 @@ def test_rmm_streams(stream):
 def test_rmm_stream_numbers():
     assert libvmm.rmm.stream_number(types.SimpleNamespace(__cuda_stream__=lambda: (0, 77))) == 77
     assert libvmm.rmm.stream_number(77) == 77
+
+
+# ---- calls of the driver that fail ----------------------------------------------------------
+
+
+class Failing:
+    """What a call works on: owners with memory in use, on the stub of CUDA's driver."""
+
+    def __init__(self):
+        self.driver = libvmm.Driver("cuda", 0)
+        self.pool = libvmm.Pool(self.driver, report_live=False)
+        self.manager = libvmm.Manager(self.driver, report_live=False)
+        self.block, self.range = self.pool.allocate(3 * MIB), self.manager.allocate(4 * MIB)
+        self.cache, self.sleeper = Growable(self.manager, 64 * MIB), Suspender()
+        self.cache.grow(4 * MIB)
+        self.sleeper.add(self.pool, "x")
+        self.kept = []
+
+    def cupy(self):
+        cuda = types.SimpleNamespace(
+            runtime=types.SimpleNamespace(getDevice=lambda: 0),
+            UnownedMemory=lambda *of: of,
+            MemoryPointer=lambda *of: of,
+        )
+        return libvmm.cupy._Allocator(cupy_functions(self.pool), cuda)
+
+    def held(self):
+        """The bytes of the device that are in use, and the counts of blocks."""
+        free, total = self.driver.memory()
+        live = [each.statistics().live_count for each in (self.pool, self.manager)]
+        return total - free, live
+
+    def close(self):
+        self.kept.clear()
+        self.sleeper.close(lose_contents=True)
+        for each in (self.cache, self.pool, self.manager, self.driver):
+            each.close()
+
+
+FAILING = {
+    "a pool and its first block": lambda on: libvmm.Pool(on.driver).allocate(5 * MIB),
+    "allocate": lambda on: on.pool.allocate(16 * MIB),
+    "allocate_raw": lambda on: on.pool.allocate_raw(16 * MIB),
+    "allocate_dedicated": lambda on: on.pool.allocate_dedicated(5 * MIB),
+    "a manager and its first range": lambda on: libvmm.Manager(on.driver).allocate(5 * MIB),
+    "Manager.allocate": lambda on: on.manager.allocate(5 * MIB),
+    "resize": lambda on: on.range.resize(16 * MIB),
+    "grow": lambda on: on.cache.grow(16 * MIB),
+    "suspend": lambda on: on.sleeper.suspend(),
+    "share.export": lambda on: libvmm.share.export(on.driver, 4 * MIB),
+    "cupy": lambda on: on.cupy().malloc(16 * MIB),
+    "cupy functions": lambda on: cupy_functions(on.pool)._malloc(16 * MIB, 0),
+    "rmm": lambda on: libvmm.rmm.functions(on.pool)[0](16 * MIB),
+}
+# Without those that give memory back: what the driver keeps then stays.
+DRIVER_CALLS = (
+    "cuCtxPushCurrent cuCtxSynchronize cuDevicePrimaryCtxRetain cuEventCreate cuEventQuery "
+    "cuEventRecord cuEventSynchronize cuMemAddressReserve cuMemCreate cuMemExportToShareableHandle "
+    "cuMemGetAllocationGranularity cuMemGetInfo cuMemMap cuMemSetAccess cuMemcpyDtoHAsync "
+    "cuMemcpyHtoDAsync cuMemsetD8Async cuStreamCreate cuStreamGetId cuStreamIsCapturing "
+    "cuStreamSynchronize cuStreamWaitEvent cuThreadExchangeStreamCaptureMode"
+).split()
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_a_failed_call_holds_no_more_than_before(name, standin_library):
+    """Each call of the driver inside of one fails once, with each of two codes."""
+    driver = ctypes.CDLL(standin_library)
+    driver.vmm_standin_calls.restype = ctypes.c_uint64
+
+    def run(symbol="", code=0, nth=0):
+        """The calls of the driver by name, and whether the call failed."""
+        on = Failing()
+        before, failed = on.held(), False
+        calls = {each: driver.vmm_standin_calls(each.encode()) for each in DRIVER_CALLS}
+        if symbol:
+            driver.vmm_standin_fail(symbol.encode(), code, nth, False)
+        try:
+            on.kept.append(FAILING[name](on))
+        except (libvmm.Error, MemoryError):
+            failed = True
+        driver.vmm_standin_clear_failures()
+        counts = {each: driver.vmm_standin_calls(each.encode()) - calls[each] for each in calls}
+        gc.collect()
+        if failed:
+            after = on.held()
+            assert after[0] <= before[0] and after[1] == before[1], (symbol, code, nth)
+        on.close()
+        return counts, failed
+
+    counts, failed = run()
+    assert not failed
+    failures = 0
+    for symbol, count in counts.items():
+        for nth in range(1, count + 1):
+            failures += sum(run(symbol, code, nth)[1] for code in (1, 2))
+    assert failures >= 2
 
 
 def test_without_the_packages():

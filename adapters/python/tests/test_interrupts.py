@@ -575,6 +575,26 @@ def test_suspend_and_resume():
     sweep(prepare, operate, after, step=3)
 
 
+@pytest.mark.parametrize("is_dropped", [False, True])
+def test_a_suspender_that_ends_before_its_pool(is_dropped):
+    def prepare(world):
+        world.sleeper = Suspender()
+        world.sleeper.add(world.pool, "x")
+
+    def operate(world):
+        if is_dropped:
+            world.sleeper = None
+        else:
+            world.sleeper.close()
+
+    def after(world, _interrupted):
+        if not is_dropped:
+            world.sleeper.close()
+        assert world.pool._life.users() == "" and not world.pool._life.regions
+
+    sweep(prepare, operate, after)
+
+
 @pytest.mark.parametrize(
     "call",
     [

@@ -157,8 +157,8 @@ class _Region:
 
     def end(self) -> None:
         self.life.regions.pop(self, None)
-        self.suspender.regions.pop(self, None)
         self.life.let_go(self)
+        self.suspender.regions.pop(self, None)  # last: the suspender's end is repeated by this list
 
 
 class _SuspenderLife(HandleLife):
