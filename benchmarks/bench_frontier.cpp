@@ -9,6 +9,8 @@
 // deferred for ever, and with all of it unmapped at the end.
 // --jitter-seeds N: means over N variants of each trace with sizes changed by up to 3 %, and the
 // means of all traces. --knob TEXT: only the default and the knobs whose names begin so.
+// --passes N: each trace N times on one pool, and what it held in all of them; JSON has what it
+// held in the first, too, and the driver's time for an event of the later ones.
 
 #include "report.hpp"
 #include "traces.hpp"
@@ -55,6 +57,12 @@ std::vector<setting> every_setting() {
     add("headroom", value, [percent](pool_policy& policy) { policy.headroom = percent / 100.0; });
   }
   add("headroom", "none: nothing moves", [](pool_policy& policy) { policy.headroom = 1000; });
+  for (const std::uint64_t size : {16u, 24u, 32u, 40u, 48u, 64u, 96u, 128u}) {
+    add("handles at headroom 1.01, MiB", std::to_string(size), [size](pool_policy& policy) {
+      policy.handle_bytes_max = size * mib;
+      policy.headroom = 1.01;
+    });
+  }
   for (const std::uint64_t size : {4u, 8u, 16u, 32u}) {
     add("smallest that may move, MiB", std::to_string(size),
         [size](pool_policy& policy) { policy.tuning.min_move_bytes = size * mib; });
@@ -97,38 +105,57 @@ std::vector<setting> settings(std::string_view only) {
 // ---- figures -------------------------------------------------------------------------
 
 struct figure {
-  double ratio = 0;
-  double trace_ms = 0;  // unmaps that are put off are not in it
+  double ratio = 0;  // over all passes
+  double first_ratio = 0;
+  double later_ns = 0;  // the driver's time for an event after the first pass
+  double trace_ms = 0;  // in the first pass; unmaps that are put off are not in it
   double whole_ms = 0;  // they are
 
   /// A mean of `count` figures is the sum of their parts.
   void add_part(const figure& of, std::size_t count) {
     const auto parts = static_cast<double>(count);
     ratio += of.ratio / parts;
+    first_ratio += of.first_ratio / parts;
+    later_ns += of.later_ns / parts;
     trace_ms += of.trace_ms / parts;
     whole_ms += of.whole_ms / parts;
   }
 };
 
-figure measure(const trace& input, const pool_policy& policy) {
+/// What the trace leaves live is freed.
+void play(const trace& input, vmm::stream_pool& pool, std::span<const vmm::stream_handle> streams) {
+  std::vector<std::pair<vmm::address, vmm::stream_handle>> live(input.slot_count);
+  for (const vmm::tools::event& now : input.events) {
+    auto& [at, stream] = live[now.slot];
+    stream = streams[now.stream];
+    if (now.kind == event_kind::allocate) {
+      at = must(pool.allocate(now.size_bytes, stream));
+    } else {
+      must(pool.free(std::exchange(at, {}), stream));
+    }
+  }
+  for (const auto& [at, stream] : live)
+    if (at) must(pool.free(at, stream));
+}
+
+figure measure(const trace& input, const pool_policy& policy, std::uint32_t pass_count) {
   vmm::pool_options options;
   options.policy = policy;
   options.leak_hook.hook = nullptr;  // blocks that a trace leaves live are not a mistake
   vmm::fake_driver driver;
   const std::vector<vmm::stream_handle> streams = open_streams(driver, input);
   vmm::stream_pool pool(driver, options);
-  std::vector<vmm::address> live(input.slot_count);
-  for (const vmm::tools::event& now : input.events) {
-    if (now.kind == event_kind::allocate) {
-      live[now.slot] = must(pool.allocate(now.size_bytes, streams[now.stream]));
-    } else {
-      must(pool.free(live[now.slot], streams[now.stream]));
-    }
-  }
-  figure found;
-  found.ratio = static_cast<double>(pool.statistics().peak_mapped_bytes) /
-                static_cast<double>(input.peak_live_bytes);
-  found.trace_ms = driver.busy_us() / 1e3;
+  const auto ratio = [&] {
+    return static_cast<double>(pool.statistics().peak_mapped_bytes) /
+           static_cast<double>(input.peak_live_bytes);
+  };
+  play(input, pool, streams);
+  figure found{.first_ratio = ratio(), .trace_ms = driver.busy_us() / 1e3};
+  for (std::uint32_t pass = 1; pass < pass_count; ++pass) play(input, pool, streams);
+  found.ratio = ratio();
+  if (pass_count > 1)
+    found.later_ns = (driver.busy_us() * 1e3 - found.trace_ms * 1e6) / (pass_count - 1) /
+                     static_cast<double>(input.events.size());
   (void)pool.trim(std::numeric_limits<std::uint64_t>::max());  // unmaps, and releases nothing
   found.whole_ms = driver.busy_us() / 1e3;
   return found;
@@ -140,14 +167,19 @@ struct column {
   std::vector<figure> figures{};  // one a setting
 };
 
-/// The mean over the seeds from 1 to `seed_count`; 0: of the trace as it is.
-figure measure_seeds(const trace& input, const pool_policy& policy, std::uint32_t seed_count) {
-  if (seed_count == 0) return measure(input, policy);
+struct repetition {
+  std::uint32_t seed_count = 0;  // 0: the trace as it is
+  std::uint32_t pass_count = 1;
+};
+
+/// The mean over the seeds.
+figure measure_seeds(const trace& input, const pool_policy& policy, repetition how) {
+  if (how.seed_count == 0) return measure(input, policy, how.pass_count);
   figure sum;
-  for (std::uint32_t seed = 1; seed <= seed_count; ++seed) {
+  for (std::uint32_t seed = 1; seed <= how.seed_count; ++seed) {
     trace changed = input;
     vmm::tools::jitter_sizes(changed, seed);
-    sum.add_part(measure(changed, policy), seed_count);
+    sum.add_part(measure(changed, policy, how.pass_count), how.seed_count);
   }
   return sum;
 }
@@ -162,16 +194,14 @@ column mean_of(const std::vector<column>& columns, std::size_t setting_count) {
   return made;
 }
 
-column measure_all(const std::string& file, const std::vector<setting>& all,
-                   std::uint32_t seed_count) {
+column measure_all(const std::string& file, const std::vector<setting>& all, repetition how) {
   constexpr std::pair<const char*, double> goals[] = {
       {"gpt_train", 16}, {"llama_generate", 16}, {"maskrcnn_train", 11.5}, {"beam_kv", 3.6}};
   const trace input = read_or_stop(file);
   column made{.name = input.name};
   for (const auto& [name, goal_ms] : goals)
     if (made.name == name) made.goal_ms = goal_ms;
-  for (const setting& each : all)
-    made.figures.push_back(measure_seeds(input, each.policy, seed_count));
+  for (const setting& each : all) made.figures.push_back(measure_seeds(input, each.policy, how));
   return made;
 }
 
@@ -204,6 +234,8 @@ std::string json_of(const std::vector<setting>& all, const std::vector<column>& 
           .text("", all[i].knob, "knob")
           .text("", all[i].value, "value")
           .figure("", each.figures[i].ratio, 2, "ratio")
+          .figure("", each.figures[i].first_ratio, 2, "first_ratio")
+          .figure("", each.figures[i].later_ns, 1, "later_ns")
           .figure("", each.figures[i].trace_ms, 1, "driver_ms")
           .figure("", each.figures[i].whole_ms, 1, "driver_ms_unmapped");
   }
@@ -211,7 +243,7 @@ std::string json_of(const std::vector<setting>& all, const std::vector<column>& 
 }
 
 constexpr const char* usage =
-    "usage: bench_frontier [--json] [--knob TEXT] [--jitter-seeds N] [TRACE...]\n"
+    "usage: bench_frontier [--json] [--knob TEXT] [--jitter-seeds N] [--passes N] [TRACE...]\n"
     "\n"
     "What the stream pool holds and what the driver costs on each TRACE (else the first four of\n"
     "traces/), by default and with one knob of its policy turned at a time, on the fake driver.\n"
@@ -220,26 +252,29 @@ constexpr const char* usage =
     "  --knob TEXT       only the default and the knobs whose names begin with TEXT, such as\n"
     "                    'handles at'\n"
     "  --jitter-seeds N  means over N variants of each trace, 1 to 1000, with sizes changed by up\n"
-    "                    to 3 %, and the means of all traces\n";
+    "                    to 3 %, and the means of all traces\n"
+    "  --passes N        each trace N times on one pool, 1 to 1000, and what it held in all;\n"
+    "                    the first pass's and the later ones' driver time with --json\n";
 
 }  // namespace
 
 int main(int argc, char** argv) {
   bool json = false;
   std::string knob;
-  std::uint32_t seed_count = 0;
+  repetition how;
   std::vector<std::string> files;
   option_list(usage)
       .flag("--json", json)
       .text("--knob", knob)
-      .number("--jitter-seeds", seed_count, "1 to 1000", 1, 1000)
+      .number("--jitter-seeds", how.seed_count, "1 to 1000", 1, 1000)
+      .number("--passes", how.pass_count, "1 to 1000", 1, 1000)
       .files(files)
       .read(argc, argv);
   const std::vector<setting> all = settings(knob);
   std::vector<column> columns;
   for (const std::string& file : or_those_of_the_project(std::move(files), 4))
-    columns.push_back(measure_all(file, all, seed_count));
-  if (seed_count != 0) columns.push_back(mean_of(columns, all.size()));
+    columns.push_back(measure_all(file, all, how));
+  if (how.seed_count != 0) columns.push_back(mean_of(columns, all.size()));
   print(json ? json_of(all, columns) : table_of(all, columns));
   return 0;
 }

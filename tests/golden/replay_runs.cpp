@@ -51,8 +51,9 @@ std::map<std::string, std::string> members_of(const std::string& text) {
 
 // Recorded to judge the default pool, which was chosen without them; a replay of each under every
 // policy would cost more processor time than it could find.
-constexpr std::string_view of_the_pool_alone[] = {"folding",   "points", "rays",
-                                                  "recommend", "search", "video"};
+constexpr std::string_view of_the_pool_alone[] = {"agents",    "drafts",    "folding", "molecules",
+                                                  "pictures",  "points",    "rays",    "search",
+                                                  "recommend", "sentences", "video",   "volumes"};
 
 bool is_replayed(std::string_view trace, std::string_view policy) {
   return policy == "pool" ||
