@@ -122,6 +122,12 @@ std::string lost_text(const tenant_options& options) {
          "; this process keeps the memory that it has";
 }
 
+std::string folder_text(const std::string& path, int failure) {
+  char why[200];
+  unix_os::explain_folder(path.c_str(), failure, why, sizeof why);
+  return why;
+}
+
 // Why no owner is reached: `made` of the last attempt, `started` of vmm-owner before it, below 0
 // for the folder.
 error connect_failure(const tenant_options& options, const unix_os::connected& made,
@@ -130,14 +136,19 @@ error connect_failure(const tenant_options& options, const unix_os::connected& m
   const errc code = is_others ? errc::not_permitted : errc::unavailable;
   detail_text text;
   text.add("no owner of the device's memory listens in ").add(options.directory);
-  if (is_others) {
-    text.add(", which is to be this user's, with mode 0700");
+  const char* const met = limit_text(made.failure);
+  if (const char* const limit = met != nullptr ? met : limit_text(std::max(started, 0));
+      limit != nullptr) {
+    text.add(": ").add(limit);
+  } else if (made.fault == unix_os::place_fault::not_a_socket) {
+    text.add(": its socket is not this user's, or another file: remove it");
+  } else if (is_others) {
+    text.add(": ").add(folder_text(options.directory, made.failure));
   } else if (options.program.empty()) {
     text.add(": start it with vmm-owner serve, or set VMM_OWNER=auto");
   } else if (started < 0) {
-    text.add(", which cannot be made (").add(errno_name(-started));
-    text.add("): its folder is to be there, and this user's to write");
-  } else if (started == ENOENT || started == EACCES) {
+    text.add(": ").add(folder_text(options.directory, -started));
+  } else if (started != 0 && started != ECHILD) {
     text.add(", and ").add(options.program).add(" cannot be run (").add(errno_name(started));
     text.add(
         "; PATH is searched for a name without /): install vmm-tools, or set "

@@ -20,7 +20,7 @@ constexpr const char* tenant_detail =
     "VMM_TENANT is a list, separated by commas, of guarantee=BYTES, limit=BYTES, priority=0 to 7, "
     "elastic, wait=SECONDS, name=TEXT, group=TEXT, job=NUMBER";
 constexpr const char* bytes_detail =
-    "guarantee and limit in VMM_TENANT are bytes, such as 20GiB: 0, or 2MiB and more";
+    "guarantee and limit in VMM_TENANT are 0, or bytes from 2MiB to 64PiB, such as 20GiB";
 constexpr const char* text_detail = "name and group in VMM_TENANT are texts of 1 to 32 bytes";
 
 bool set_number(std::string_view text, std::uint64_t most, std::uint64_t& to) {
@@ -32,7 +32,8 @@ bool set_number(std::string_view text, std::uint64_t most, std::uint64_t& to) {
 
 bool set_bytes(std::string_view text, std::uint64_t& to) {
   const std::optional<std::uint64_t> bytes = parse_bytes(text);
-  if (!bytes || (*bytes != 0 && *bytes < market_granule_bytes)) return false;
+  if (!bytes || *bytes > option_bytes_max) return false;
+  if (*bytes != 0 && *bytes < market_granule_bytes) return false;
   to = *bytes - *bytes % market_granule_bytes;
   return true;
 }

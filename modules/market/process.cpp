@@ -22,6 +22,7 @@
 #include <cstdio>
 #include <cstring>
 #include <limits>
+#include <utility>
 #include <vector>
 
 import vmm.base;
@@ -117,11 +118,12 @@ void restore_signals(const signals_before& before) noexcept {
   (void)::pthread_sigmask(SIG_SETMASK, &earlier, nullptr);
 }
 
-void raise_descriptor_limit() noexcept {
+std::uint64_t raise_descriptor_limit() noexcept {
   rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
-  limit.rlim_cur = limit.rlim_max;
-  (void)::setrlimit(RLIMIT_NOFILE, &limit);
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return ~std::uint64_t{0};
+  const rlim_t before = std::exchange(limit.rlim_cur, limit.rlim_max);
+  const bool is_raised = before == limit.rlim_max || ::setrlimit(RLIMIT_NOFILE, &limit) == 0;
+  return is_raised ? limit.rlim_max : before;
 }
 
 int make_private_folder(const char* path) noexcept {
@@ -133,6 +135,29 @@ int make_private_folder(const char* path) noexcept {
                           (facts.st_mode & 07777) == 0700;
   (void)::close(folder);
   return is_private ? 0 : EACCES;
+}
+
+void explain_folder(const char* path, int failure, char* text, std::size_t size) noexcept {
+  struct stat facts{};
+  const bool is_there = ::lstat(path, &facts) == 0;
+  const unsigned mode = facts.st_mode & 07777U;
+  if (const char* const limit = limit_text(failure); limit != nullptr) {
+    (void)std::snprintf(text, size, "%s", limit);
+  } else if (!is_there) {
+    (void)std::snprintf(text, size,
+                        "it cannot be made (%s): the folder above it is to be there, and this "
+                        "user's to write",
+                        errno_name(failure));
+  } else if (!S_ISDIR(facts.st_mode)) {
+    (void)std::snprintf(text, size, "it is %s: name a folder",
+                        S_ISLNK(facts.st_mode) ? "a symbolic link" : "not a folder");
+  } else if (facts.st_uid != ::geteuid()) {
+    (void)std::snprintf(text, size, "it is of user %u, and this is user %u: name another folder",
+                        facts.st_uid, ::geteuid());
+  } else {
+    (void)std::snprintf(text, size, "it has mode %04o, and must have 0700: %s", mode,
+                        (mode & 01000U) != 0 ? "name a folder in it" : "change it with chmod");
+  }
 }
 
 bool find_beside(const char* name, char* path, std::size_t size) noexcept {

@@ -51,11 +51,13 @@ struct signals_before {
 void block_signals(signals_before& before) noexcept;
 void restore_signals(const signals_before& before) noexcept;
 
-/// Raises the limit on open files as far as this process may.
-void raise_descriptor_limit() noexcept;
+/// Raises the limit on open files as far as this process may, and returns it.
+std::uint64_t raise_descriptor_limit() noexcept;
 
 /// A folder of mode 0700 that is this user's. 0: it is there, or was created.
 [[nodiscard]] int make_private_folder(const char* path) noexcept;
+/// Why make_private_folder() has refused the path with `failure`: a text of at most `size` bytes.
+void explain_folder(const char* path, int failure, char* text, std::size_t size) noexcept;
 
 /// The program beside the library or executable that this code is in, or in `../bin` of its folder:
 /// writes its path and a null. False: no such program, or the path is too long.

@@ -136,12 +136,13 @@ tenant_source::~tenant_source() {
 }
 
 status tenant_source::start() {
-  unix_os::raise_descriptor_limit();
+  (void)unix_os::raise_descriptor_limit();
   witness_ = unix_os::make_pair();
   const unix_os::opened made = unix_os::make_wake();
   wake_ = made.descriptor;
   if (witness_.failure != 0 || made.failure != 0)
-    return refuse(errc::out_of_host_memory, "no descriptor is left for the market");
+    return refuse(errc::out_of_host_memory, file_text(std::max(witness_.failure, made.failure),
+                                                      "no descriptor is left for the market"));
   const std::int64_t within_ms = std::int64_t{options_.timeout_ms} + options_.wait_ms;
   const std::int64_t until_ns = unix_os::clock_ns() + within_ms * 1'000'000;
   unix_os::signals_before signals;

@@ -533,7 +533,7 @@ class Answers(unittest.TestCase):
         for name, why in (
             ("A100", "A100-40 (40960MiB) or A100-80 (81920MiB); not 'A100'"),
             ("Tesla V100", "V100-16 (16384MiB) or V100-32 (32768MiB)"),
-            ("Voodoo", "a size as 24GiB, from 1MiB on, or one of T4-16, V100-16"),
+            ("Voodoo", "a size from 1MiB to 64PiB, as 24GiB, or one of T4-16, V100-16"),
         ):
             self.assertIn(why, run(FIT, "x", "--device", name).stderr)
 

@@ -80,6 +80,12 @@ class raw_peer {
     vmm::unix_os::watched here{.descriptor = end_};
     vmm::unix_os::wait_for_events(&here, 1, vmm::unix_os::clock_ns() + time_ns);
   }
+  // Of a connection to which nothing is sent.
+  [[nodiscard]] bool has_ended() const {
+    vmm::unix_os::watched here{.descriptor = end_};
+    vmm::unix_os::wait_for_events(&here, 1, vmm::unix_os::clock_ns() + std::int64_t{patience_ns});
+    return here.is_ready;
+  }
   // Greets with the descriptor as its witness; the owner's welcome.
   std::optional<market_message> greet(int witness, const market_message& hello) const {
     if (!send(hello, {witness})) return std::nullopt;
@@ -94,8 +100,8 @@ class MarketHostile : public MarketProcesses {
  protected:
   [[nodiscard]] std::string path() const { return folder_ + "/owner-" + device(); }
   // A tenant that has memory, and keeps it through all that others do.
-  void start() {
-    start_owner();
+  void start(const rlimit* files = nullptr) {
+    start_owner({}, files);
     tenant_ = join(options("honest"));
     ASSERT_TRUE(tenant_);
     ASSERT_TRUE(tenant_->take({64 * MiB, patience_ns}, lot_));
@@ -110,6 +116,18 @@ class MarketHostile : public MarketProcesses {
   std::unique_ptr<memory_source> tenant_;
   lent_list lot_;
 };
+
+// It does not turn in a loop before connections that it cannot accept.
+TEST_F(MarketHostile, AnOwnerWithoutDescriptorsEndsConnections) {
+  const rlimit few{64, 64};
+  start(&few);
+  {
+    std::vector<std::unique_ptr<raw_peer>> crowd;
+    while (crowd.size() < 64) crowd.push_back(std::make_unique<raw_peer>(path()));
+    EXPECT_TRUE(crowd.back()->has_ended());
+  }
+  expect_unharmed();
+}
 
 TEST_F(MarketHostile, AnotherUsersProcessIsRefused) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root becomes another user";

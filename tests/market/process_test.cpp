@@ -448,6 +448,14 @@ TEST_F(MarketProcesses, TopShowsTheTenants) {
   EXPECT_TRUE(contains(run_program({VMM_TEST_TOP_PROGRAM, "--once"}, &code),
                        "no owner listens at " + folder_));
   EXPECT_EQ(code, 1);
+  for (const auto& [owner, why] : std::vector<std::array<const char*, 2>>{
+           {"nowhere", "or the absolute path of the folder of an owner's socket; not 'nowhere'"},
+           {"/nowhere", "vmm-top: /nowhere: the path, or a folder of it, does not exist"},
+           {"/dev/null", "vmm-top: /dev/null: a part of the path is not a folder"}}) {
+    ::setenv("VMM_OWNER", owner, 1);
+    EXPECT_TRUE(contains(run_program({VMM_TEST_TOP_PROGRAM, "--once"}, &code), why)) << owner;
+    EXPECT_EQ(code, 1) << owner;
+  }
   ::unsetenv("VMM_OWNER");
 }
 
@@ -502,7 +510,7 @@ TEST_F(MarketProcesses, AMissingOwnerIsNamed) {
   given.program = "/bin/true";
   EXPECT_TRUE(contains(text(), "/bin/true has ended and left none"));
   given.directory = "/nowhere/market";
-  EXPECT_TRUE(contains(text(), "in /nowhere/market, which cannot be made (ENOENT): its folder is"));
+  EXPECT_TRUE(contains(text(), "in /nowhere/market: it cannot be made (ENOENT): the folder above"));
   given.directory = folder_;
   given.program = "/bin/false";
   EXPECT_TRUE(contains(text(), "/bin/false ends with an error: see owner-" + device() + ".log"));
@@ -526,17 +534,66 @@ TEST_F(MarketProcesses, AMissingOwnerIsNamed) {
                        "the owner in " + folder_ + " has ended: start it again"));
 }
 
-TEST_F(MarketProcesses, APlaceThatOthersCanReachIsRefused) {
-  ::chmod(folder_.c_str(), 0755);
-  tenant_options given = options("one");
-  given.timeout_ms = 300;
-  const auto source = vmm::join_market(given, {});
-  ASSERT_FALSE(source);
-  EXPECT_EQ(source.error().code, vmm::errc::not_permitted);
-  EXPECT_TRUE(contains(run_program({owner_program(), "serve", folder_, device()}),
-                       "not a folder of this user with mode 0700"));
-  EXPECT_TRUE(contains(run_program({owner_program(), "serve", folder_ + "/none/a", device()}),
-                       "/none/a: cannot be made (ENOENT): the folder above it is to be there"));
+// The condition that failed, and what was found.
+TEST_F(MarketProcesses, APlaceThatIsNotAnOwnersIsRefused) {
+  const std::string file = folder_ + "/file", link = folder_ + "/link", wide = folder_ + "/wide";
+  std::ofstream(file) << "x";
+  std::filesystem::create_symlink(folder_, link);
+  std::filesystem::create_directory(wide);
+  ::chmod(wide.c_str(), 0755);
+  std::vector<std::array<std::string, 2>> places{
+      {wide, "/wide: it has mode 0755, and must have 0700: change it with chmod"},
+      {"/tmp", "/tmp: it has mode 1777, and must have 0700: name a folder in it"},
+      {link, "/link: it is a symbolic link: name a folder"},
+      {file, "/file: it is not a folder: name a folder"},
+      {folder_ + "/none/a", "/none/a: it cannot be made (ENOENT): the folder above it is to be"}};
+  if (::geteuid() == 0) {
+    const std::string others = folder_ + "/others";
+    std::filesystem::create_directory(others);
+    EXPECT_EQ(::chown(others.c_str(), 7, 7), 0);
+    places.push_back({others, "/others: it is of user 7, and this is user 0: name another"});
+  } else {
+    places.erase(places.begin() + 1);
+  }
+  for (const auto& [place, why] : places) {
+    EXPECT_TRUE(contains(run_program({owner_program(), "serve", place, device()}), why)) << place;
+    tenant_options given = options("one");
+    given.timeout_ms = 300;
+    given.directory = place;
+    if (contains(place, "/none/")) continue;  // only a program makes one
+    const auto source = vmm::join_market(given, {});
+    ASSERT_FALSE(source);
+    EXPECT_EQ(source.error().code, vmm::errc::not_permitted);
+    EXPECT_TRUE(contains(source.error().detail, why)) << source.error().detail;
+  }
+}
+
+TEST_F(MarketProcesses, AFailedStartLeavesNothing) {
+  const std::string place = folder_ + "/owner-" + device(), lock = place + ".lock";
+  int code = -1;
+  const auto serve = [&](const std::string& options) {
+    return run_program({"/bin/sh", "-c", "ulimit " + options + "; exec \"$0\" \"$@\"",
+                        owner_program(), "serve", folder_, device(), "--capacity", "60PiB"},
+                       &code);
+  };
+  EXPECT_TRUE(contains(serve("-n 1000"), "--capacity is 64424509440 MiB"));
+  EXPECT_EQ(code, 1);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_)) << "a file is left";
+  EXPECT_TRUE(contains(serve("-n 32"),
+                       "the limit of open files is 32, and an owner needs 64, 3 more for each "
+                       "tenant and 1 for each handle of memory: raise it (ulimit -n)"));
+  EXPECT_EQ(code, 1);
+  std::filesystem::create_directory(lock);
+  EXPECT_TRUE(contains(serve("-n 1000"), ".lock: it is not a file of an owner: remove it"));
+  EXPECT_EQ(code, 1);
+  std::filesystem::remove(lock);
+  std::filesystem::create_directory(place);
+  EXPECT_TRUE(contains(serve("-n 1000"), ": it is not a file of an owner: remove it"));
+  EXPECT_EQ(code, 1);
+  std::filesystem::remove(place);
+  std::filesystem::create_directory(place + ".metrics");
+  EXPECT_TRUE(
+      contains(serve("-n 1000"), ".metrics: it is not a file of an owner: remove it; no fig"));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -73,12 +74,13 @@ class MarketProcesses : public testing::Test {
     stop_owner();
     std::filesystem::remove_all(folder_);
   }
-  void start_owner(const std::vector<std::string>& more = {}) {
+  void start_owner(const std::vector<std::string>& more = {}, const rlimit* files = nullptr) {
     std::vector<std::string> words{owner_program(), "serve",   folder_,      device(),
                                    "--capacity",    "1024MiB", "--quiet-ms", "50"};
     words.insert(words.end(), more.begin(), more.end());
     owner_ = ::fork();
     if (owner_ == 0) {
+      if (files != nullptr) (void)::setrlimit(RLIMIT_NOFILE, files);
       std::vector<char*> line;
       for (std::string& each : words) line.push_back(each.data());
       line.push_back(nullptr);

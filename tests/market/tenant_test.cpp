@@ -420,10 +420,11 @@ TEST(MarketTenant, VariablesAreChecked) {
   EXPECT_EQ(code("/tmp", "guarantee=20GiB,limit=60GiB,priority=1,elastic,name=a,group=b,job=7"),
             errc::none);
   EXPECT_EQ(code("tmp", ""), errc::bad_option);
-  for (const char* wrong : {"guarantee", "guarantee=x", "priority=8", "limit=1GiB,guarantee=2GiB",
-                            "limit=1MiB", "guarantee=1", "size=3", "job=-1", "name=", "elastic=1",
-                            "name=abcdefghijklmnopqrstuvwxyzabcdefghijkl", "elastic=", "limit=",
-                            "limit=1GiB,limit=2GiB", "elastic,job=1,elastic"}) {
+  for (const char* wrong :
+       {"guarantee", "guarantee=x", "priority=8", "limit=1GiB,guarantee=2GiB", "limit=1MiB",
+        "limit=65PiB", "guarantee=1", "size=3", "job=-1", "name=", "elastic=1",
+        "name=abcdefghijklmnopqrstuvwxyzabcdefghijkl",
+        "elastic=", "limit=", "limit=1GiB,limit=2GiB", "elastic,job=1,elastic"}) {
     EXPECT_EQ(code("/tmp", wrong), errc::bad_option) << wrong;
     EXPECT_EQ(code("", wrong), errc::bad_option) << wrong;
     EXPECT_EQ(code("off", wrong), errc::none) << wrong;

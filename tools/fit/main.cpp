@@ -68,7 +68,8 @@ std::string read_words(int count, char** words, command_line& into) {
     const auto found = tools::find_device(value);
     if (!found)
       return option_list::refusal(
-          "--device", "a size as 24GiB, from 1MiB on, or " + tools::device_names(value), value);
+          "--device", "a size from 1MiB to 64PiB, as 24GiB, or " + tools::device_names(value),
+          value);
     const auto is_same = [&](const tools::fit_device& each) { return each.name == found->name; };
     if (std::ranges::none_of(options.devices, is_same)) options.devices.push_back(*found);
     return std::string();
@@ -103,7 +104,7 @@ std::string read_words(int count, char** words, command_line& into) {
           .value("--device", device)
           .checked("--allocator", "native, expandable, async or vmm", allocator)
           .value("--conf", conf)
-          .checked("--beside", "a size as 528MiB", beside)
+          .checked("--beside", "a size up to 64PiB, as 528MiB", beside)
           .number("--of", options.device, "the number of a device, from 0 on")
           .checked("--batch", "two different batch sizes, from 1 on, as 8,16", batch)
           .flag("--json", into.is_json)

@@ -257,7 +257,7 @@ std::vector<fit_device> usual_devices() {
 std::optional<fit_device> find_size(std::string_view name) {
   constexpr std::uint64_t least = std::uint64_t{1} << 20;  // "24" is not 24 bytes
   const auto found = parse_bytes(name);
-  if (!found || *found < least) return std::nullopt;
+  if (!found || *found < least || *found > option_bytes_max) return std::nullopt;
   return fit_device{std::string(name), *found};
 }
 

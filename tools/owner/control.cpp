@@ -8,6 +8,7 @@
 #include "../../modules/market/process.hpp"
 
 import vmm.backend;
+import vmm.base;
 
 namespace vmm::tools {
 namespace {
@@ -52,7 +53,12 @@ std::string control_owner(const std::string& path, const market_message& request
                           owner_report& into) {
   const unix_os::deadline until = unix_os::deadline_in(2000);
   const unix_os::connected made = unix_os::connect_at(path.data(), path.size(), until);
-  if (made.descriptor < 0) return "no owner listens at " + path;
+  if (made.descriptor < 0) {
+    const char* const limit = limit_text(made.failure);
+    if (limit != nullptr) return limit;
+    return "no owner listens at " + path + " (" + errno_name(made.failure) +
+           "): vmm-owner serve starts one";
+  }
   const unix_os::peer peer = unix_os::peer_of(made.descriptor);
   std::string why;
   if (peer.failure != 0 || peer.uid != unix_os::own_uid()) why = path + ": another user's owner";
@@ -75,6 +81,9 @@ std::vector<owner_report> read_owners(const std::string& folder,
     if (name.starts_with(socket_prefix) && name.find('.') == name.npos && each.is_socket(failure))
       names.push_back(name);
   }
+  const bool is_named = folder != default_market_directory();
+  if (failure && (is_named || failure != std::errc::no_such_file_or_directory))
+    complaints.push_back(folder + ": " + file_text(failure.value(), "cannot be read"));
   std::sort(names.begin(), names.end());
   for (const std::string& name : names) {
     owner_report report{.device = name.substr(socket_prefix.size())};

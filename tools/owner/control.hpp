@@ -24,8 +24,8 @@ struct owner_report {
 /// two seconds. Empty, or what is wrong.
 [[nodiscard]] std::string control_owner(const std::string& path, const market_message& request,
                                         owner_report& into);
-/// The reports of all owners in the folder. Owners that do not respond are complaints. A folder
-/// that is missing is not an error; one that others can reach is a complaint.
+/// The reports of all owners in the folder. Owners that do not respond are complaints, and a folder
+/// that others can reach or that cannot be read. The folder of VMM_OWNER=auto may be missing.
 [[nodiscard]] std::vector<owner_report> read_owners(const std::string& folder,
                                                     std::vector<std::string>& complaints);
 [[nodiscard]] std::string to_table(const owner_report& report);

@@ -64,13 +64,14 @@ std::string read_words(int count, char** words, command& into) {
   std::vector<std::string> plain;
   option_list list(usage);
   const auto add_bytes = [&](std::string_view name, auto& bytes, bool can_be_none) {
-    list.checked(
-        name, can_be_none ? "0, or 2MiB and more, such as 40GiB" : "2MiB and more, such as 40GiB",
-        [&bytes, can_be_none](std::string_view value) {
-          const auto found = vmm::parse_bytes(value);
-          if (found) bytes = *found;
-          return found && (*found == 0 ? can_be_none : *found >= vmm::market_granule_bytes);
-        });
+    const std::string range = "a size from 2MiB to 64PiB, such as 40GiB";
+    list.checked(name, can_be_none ? "0, or " + range : range,
+                 [&bytes, can_be_none](std::string_view value) {
+                   const auto found = vmm::parse_bytes(value);
+                   if (found) bytes = *found;
+                   if (!found || *found == 0) return found && can_be_none;
+                   return *found >= vmm::market_granule_bytes && *found <= vmm::option_bytes_max;
+                 });
   };
   add_bytes("--capacity", into.service.capacity_bytes, false);
   add_bytes("--context", into.service.context_bytes, true);
@@ -147,16 +148,23 @@ int become_daemon(const std::string& log) {
   const ::pid_t child = has_ends ? ::fork() : -1;
   if (child != 0) {
     char served = 0;
-    (void)::close(ends[1]);
+    if (child > 0) (void)::close(ends[1]);
     while (child > 0 && ::read(ends[0], &served, 1) < 0 && errno == EINTR) {
     }
-    if (served == 0) std::fprintf(stderr, "vmm-owner: the owner has ended: see %s\n", log.c_str());
+    if (child < 0) {
+      std::fprintf(stderr, "vmm-owner: no process can be started (%s)\n", std::strerror(errno));
+    } else if (served == 0) {
+      std::fprintf(stderr, "vmm-owner: the owner has ended: see %s\n", log.c_str());
+    }
     std::_Exit(served != 0 ? 0 : 1);
   }
   (void)::setsid();
   (void)!::chdir("/");
   const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   const int file = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (file < 0)
+    std::fprintf(stderr, "vmm-owner: %s cannot be written (%s): nothing is logged\n", log.c_str(),
+                 std::strerror(errno));
   (void)!::dup2(nothing, STDIN_FILENO);
   (void)!::dup2(nothing, STDOUT_FILENO);
   (void)!::dup2(file >= 0 ? file : nothing, STDERR_FILENO);

@@ -32,6 +32,7 @@ std::string label_of(const market_name& name) {
 int open_metrics(const std::string& path) {
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
+  errno = ENAMETOOLONG;
   if (path.size() >= sizeof name.sun_path) return -1;
   std::copy(path.begin(), path.end(), name.sun_path);
   (void)::unlink(path.c_str());
@@ -39,7 +40,9 @@ int open_metrics(const std::string& path) {
   if (made >= 0 && ::bind(made, reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0 &&
       ::listen(made, 4) == 0)
     return made;
+  const int failure = errno;
   unix_os::close(made);
+  errno = failure;
   return -1;
 }
 

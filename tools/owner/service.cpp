@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::int64_t first_tenant_ns = 10'000'000'000;
 constexpr std::size_t outbox_max = 4096;
+constexpr std::uint64_t open_files_min = 64;
 
 std::uint64_t random_number() {
   std::uint64_t number = 0;
@@ -32,6 +33,16 @@ int end_signals() {
   for (const int each : {SIGTERM, SIGINT, SIGHUP}) ::sigaddset(&ends, each);
   (void)::sigprocmask(SIG_BLOCK, &ends, nullptr);
   return ::signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+int open_nothing() { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }
+
+// Why a file of the owner cannot be used, and what helps.
+std::string file_problem(int failure) {
+  if (failure == EISDIR || failure == ELOOP || failure == EADDRINUSE)
+    return std::string("it is ") +
+           (failure == ELOOP ? "a symbolic link" : "not a file of an owner") + ": remove it";
+  return std::string(file_text(failure, "it cannot be opened")) + " (" + errno_name(failure) + ")";
 }
 
 std::string mebibytes(std::uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
@@ -62,44 +73,58 @@ owner_service::~owner_service() {
   close_metrics(metrics_socket_, paths_.metrics);
   for (const int each : monitors_) ::close(each);
   if (signals_ >= 0) ::close(signals_);
+  unix_os::close(spare_);
   if (lock_ >= 0) {
     if (!has_tenants()) (void)!::ftruncate(lock_, 0);
+    if (owner_ == nullptr && !was_stopped_) (void)::unlink(paths_.lock.c_str());
     ::close(lock_);
   }
 }
 
 std::string owner_service::claim(bool& is_owned) {
   is_owned = false;
+  if (const std::uint64_t limit = unix_os::raise_descriptor_limit(); limit < open_files_min)
+    return "the limit of open files is " + std::to_string(limit) + ", and an owner needs " +
+           std::to_string(open_files_min) +
+           ", 3 more for each tenant and 1 for each handle of memory: raise it (ulimit -n)";
   if (signals_ < 0) signals_ = end_signals();
-  if (const int failure = unix_os::make_private_folder(options_.directory.c_str()); failure != 0)
-    return options_.directory + ": " +
-           (failure == EACCES || failure == ELOOP || failure == ENOTDIR
-                ? "not a folder of this user with mode 0700"
-                : "cannot be made (" + std::string(errno_name(failure)) +
-                      "): the folder above it is to be there");
+  if (const int failure = unix_os::make_private_folder(options_.directory.c_str()); failure != 0) {
+    char why[200];
+    unix_os::explain_folder(options_.directory.c_str(), failure, why, sizeof why);
+    return options_.directory + ": " + why;
+  }
   lock_ = ::open(paths_.lock.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-  if (lock_ < 0) return paths_.lock + ": cannot be opened";
-  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
-    is_owned = errno == EWOULDBLOCK;
+  if (lock_ < 0) return paths_.lock + ": " + file_problem(errno);
+  struct stat facts{}, named{};
+  // An owner that did not begin removes its lock: this one may be locked without a name.
+  const bool is_locked = ::flock(lock_, LOCK_EX | LOCK_NB) == 0;
+  is_owned = is_locked ? false : errno == EWOULDBLOCK;
+  if (is_locked) {
+    is_owned = ::fstat(lock_, &facts) != 0 || ::lstat(paths_.lock.c_str(), &named) != 0 ||
+               facts.st_ino != named.st_ino;
+  }
+  if (!is_locked || is_owned) {
     ::close(std::exchange(lock_, -1));
     return "another owner has the device " + options_.device;
   }
-  struct stat facts{};
-  was_stopped_ = ::fstat(lock_, &facts) == 0 && facts.st_size != 0;
+  was_stopped_ = facts.st_size != 0;
   (void)!::pwrite(lock_, "1", 1, 0);
   // Under the lock a socket of that name is one of a dead owner.
   if (::lstat(paths_.socket.c_str(), &facts) == 0) {
-    if (!S_ISSOCK(facts.st_mode)) return paths_.socket + ": is there and no socket: remove it";
+    if (!S_ISSOCK(facts.st_mode)) return paths_.socket + ": " + file_problem(EADDRINUSE);
     (void)::unlink(paths_.socket.c_str());
   }
   listening_ = unix_os::listen_at(paths_.socket.data(), paths_.socket.size());
-  if (listening_.descriptor < 0) return paths_.socket + ": " + errno_name(listening_.failure);
+  if (listening_.descriptor < 0) return paths_.socket + ": " + file_problem(listening_.failure);
   metrics_socket_ = open_metrics(paths_.metrics);
+  if (metrics_socket_ < 0)
+    std::fprintf(stderr, "vmm-owner: %s: %s; no figures are served\n", paths_.metrics.c_str(),
+                 file_problem(errno).c_str());
   return "";
 }
 
 std::string owner_service::open() {
-  unix_os::raise_descriptor_limit();
+  spare_ = open_nothing();
   std::string why;
   device_ = open_device(options_.device, why);
   if (device_ == nullptr) return why;
@@ -217,7 +242,16 @@ void owner_service::look_at(const unix_os::watched& what) {
 
 void owner_service::accept_all() {
   for (int left = 16; left > 0; --left) {
-    const unix_os::opened made = unix_os::accept_now(listening_.descriptor);
+    unix_os::opened made = unix_os::accept_now(listening_.descriptor);
+    if (made.failure == EMFILE || made.failure == ENFILE) {
+      // The connection would make the socket ready for ever: it is ended instead.
+      std::fprintf(stderr, "vmm-owner: a connection is refused: %s\n", limit_text(made.failure));
+      unix_os::close(std::exchange(spare_, -1));
+      made = unix_os::accept_now(listening_.descriptor);
+      unix_os::close(made.descriptor);
+      spare_ = open_nothing();
+      return;
+    }
     if (made.descriptor < 0) return;
     const unix_os::peer peer = unix_os::peer_of(made.descriptor);
     if (peer.failure != 0 || peer.uid != unix_os::own_uid()) {

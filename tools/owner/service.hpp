@@ -36,7 +36,7 @@ struct owner_paths {
   std::string socket{}, lock{}, metrics{}, log{};
 };
 
-/// A stream socket at the path; -1: none. Monitors connect to it and read one report.
+/// A stream socket at the path; -1, with errno: none. Monitors connect to it and read one report.
 [[nodiscard]] int open_metrics(const std::string& path);
 void close_metrics(int descriptor, const std::string& path);
 
@@ -100,6 +100,7 @@ class owner_service {
   std::uint64_t last_connection_ = 0;
   std::int64_t idle_since_ns_ = 0;
   int signals_ = -1;
+  int spare_ = -1;  // closed to accept a connection at the limit of open files
   bool has_end_signal_ = false;
   bool was_stopped_ = false;  // the previous owner did not end by itself
 };

@@ -41,6 +41,8 @@ std::string show_owners(const wanted& how, vmm::tools::top_listing& listing) {
   std::string folder = vmm::default_market_directory();
   const char* const named = std::getenv("VMM_OWNER");
   if (named != nullptr && named[0] == '/') folder = named;
+  if (const auto read = vmm::tenant_options_from_environment(); !read)
+    listing.complaints.emplace_back(read.error().detail);
   bool is_first = std::all_of(listing.processes.begin(), listing.processes.end(),
                               [](const auto& each) { return each.allocators.empty(); });
   std::string text;

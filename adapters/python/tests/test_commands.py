@@ -287,6 +287,13 @@ def test_a_stdout_that_takes_nothing(words):
     ) as made:
         made.stdout.close()
         assert made.stderr.read() == b""
+    closed = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "libvmm", *words],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert closed.returncode == 1
+    assert closed.stderr == "libvmm: stdout cannot be written to: it is closed\n"
 
 
 def test_files_that_cannot_be_written(tmp_path):

@@ -168,7 +168,14 @@ def test_the_doctor_names_each_mistake(tmp_path):
     assert "conflict: VMM_OWNER: no owner listens in /nowhere/market: start it" in said
     said = doctor(VMM_OWNER="auto", XDG_RUNTIME_DIR="/nowhere")
     assert "conflict: VMM_OWNER: /nowhere/vmm-market cannot be made: /nowhere is missing" in said
-    said = doctor(VMM_OWNER="auto", VMM_OWNER_PROGRAM="/nowhere/owner")
-    assert "conflict: VMM_OWNER=auto: /nowhere/owner is not there: no owner can start" in said
+    for program in ("/nowhere/owner", "/tmp", "/etc/passwd"):
+        said = doctor(VMM_OWNER="auto", VMM_OWNER_PROGRAM=program)
+        assert f"conflict: VMM_OWNER=auto: {program} is not a program: none can start" in said
     os.chmod(tmp_path, 0o755)
-    assert "it must be this user's, with mode 0700" in doctor(VMM_OWNER=str(tmp_path))
+    (tmp_path / "link").symlink_to(tmp_path)
+    for path, why in (
+        (tmp_path, "it has mode 0755, and must have 0700"),
+        (tmp_path / "link", "it is a symbolic link"),
+        ("/dev/null", "it is not a folder"),
+    ):
+        assert f"conflict: VMM_OWNER: {path}: {why}" in doctor(VMM_OWNER=str(path))

@@ -42,6 +42,9 @@ def _answer(word: str, arguments: list[str]) -> tuple[str, int]:
 
 def _written(text: str, code: int) -> int:
     """The code, or 1 where stdout does not take the text."""
+    if text and sys.stdout is None:
+        print("libvmm: stdout cannot be written to: it is closed", file=sys.stderr)
+        return 1
     try:
         print(text, end="\n" if text else "", flush=True)
     except OSError as trouble:

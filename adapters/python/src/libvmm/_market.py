@@ -31,10 +31,11 @@ def _why_not_private(path: str) -> str:
     except OSError as trouble:
         return trouble.strerror or str(trouble)
     if not stat.S_ISDIR(found.st_mode):
-        return "it is not a folder"
-    if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) != 0o700:
-        return "it must be this user's, with mode 0700"
-    return ""
+        return f"it is {'a symbolic link' if stat.S_ISLNK(found.st_mode) else 'not a folder'}"
+    if found.st_uid != os.geteuid():
+        return f"it is of user {found.st_uid}, and this is user {os.geteuid()}"
+    mode = stat.S_IMODE(found.st_mode)
+    return "" if mode == 0o700 else f"it has mode {mode:04o}, and must have 0700"
 
 
 def _devices(place: str) -> list[str]:
@@ -104,6 +105,7 @@ def conflicts(environment: dict[str, str]) -> list[str]:
         if not os.access(above, os.W_OK | os.X_OK):
             found.append(f"VMM_OWNER: {place} cannot be made: {above} is missing or read-only")
     program = environment.get("VMM_OWNER_PROGRAM") or _programs.find_program("owner")
-    if environment.get("VMM_OWNER") == "auto" and not (program and os.access(program, os.X_OK)):
-        found.append(f"VMM_OWNER=auto: {program or 'vmm-owner'} is not there: no owner can start")
+    is_program = program and os.path.isfile(program) and os.access(program, os.X_OK)
+    if environment.get("VMM_OWNER") == "auto" and not is_program:
+        found.append(f"VMM_OWNER=auto: {program or 'vmm-owner'} is not a program: none can start")
     return found
