@@ -431,6 +431,7 @@ NOT_CHECKED = {
     "cupy.Functions.__init__": "",
     "growable.View": "made by Growable",
     "share.Borrowed.view": "as Block.view()",
+    "suspend.Suspender.offer": "takes any number of tags: test_suspend.py",
     "suspend.Suspender.suspend": "takes any number of tags: test_suspend.py",
     "suspend.Suspender.resume": "takes any number of tags: test_suspend.py",
     **dict.fromkeys(("share.Borrowed", "share.Channel", "share.Lent"), "made by functions"),
