@@ -192,9 +192,9 @@ export class stream_progress {
                 "a point without a stream, or in the future");
     return point.epoch <= records_[point.stream]->passed_epoch;
   }
-  /// The last field that a free, and a repeated find() of one stream, reads, for a test of its
-  /// cache line.
-  [[nodiscard]] const void* last_read() const noexcept { return &clock_; }
+  /// The last field that a free, a repeated find() of one stream and count() read, for a test of
+  /// its cache line.
+  [[nodiscard]] const void* last_read() const noexcept { return &records_; }
   /// Whether the point has passed; else the event that covers it; else the permission to record
   /// one.
   [[nodiscard]] point_answer ask(const stream_point& point) const noexcept;

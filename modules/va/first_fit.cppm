@@ -105,13 +105,14 @@ class first_fit {
   }
   void widen(std::uint32_t leaf_node) noexcept;
 
-  reserved_memory memory_{};
+  // Ends a cache line of region_map's kinds; the next line has what else find() and set() read.
   std::uint32_t* words_ = nullptr;
   std::array<std::uint32_t, level_count_max> begin_{};  // first word of each level, leaves first
-  std::array<std::uint32_t, level_count_max> count_{};  // words of each level, whole nodes
+  std::uint32_t used_count_ = 1;                        // levels in use; those above are all 0
+  std::uint32_t reach_ = 1;  // nodes of the lowest level that those in use cover
   std::uint32_t level_count_ = 0;
-  std::uint32_t used_count_ = 1;  // levels in use; those above are all 0
-  std::uint32_t reach_ = 1;       // nodes of the lowest level that those in use cover
+  std::array<std::uint32_t, level_count_max> count_{};  // words of each level, whole nodes
+  reserved_memory memory_{};
 };
 
 }  // namespace vmm

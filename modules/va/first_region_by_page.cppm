@@ -78,9 +78,9 @@ class first_region_by_page {
   void flip(std::uint32_t group) noexcept;
   [[nodiscard]] std::uint32_t next_group(std::uint32_t group) const noexcept;
 
-  reserved_memory memory_{};
-  std::uint64_t* bits_ = nullptr;
   std::uint32_t* firsts_ = nullptr;  // whole groups, at the start of a cache line
+  std::uint64_t* bits_ = nullptr;
+  reserved_memory memory_{};
   std::array<std::uint32_t, level_count_max> begin_{};  // first word of each level
   std::array<std::uint32_t, level_count_max> count_{};  // words of each level
   std::uint32_t level_count_ = 0;

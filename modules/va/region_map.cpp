@@ -39,10 +39,8 @@ result<region_map> region_map::create(const region_map_options& options) noexcep
   region_map made;
   made.count_granules_ = options.count_granules;
   made.page_shift_ = static_cast<std::uint8_t>(std::countr_zero(options.page_granules));
-  if (options.slot_granules != 0) {
-    made.large_from_ = options.slot_granules;
+  if (options.slot_granules != 0)
     made.slot_shift_ = static_cast<std::uint8_t>(std::countr_zero(options.slot_granules));
-  }
   made.limit_ = (std::min(options.max_regions, options.count_granules) + 1) * stride;
   check(made.limit_ >= 2 * stride, "a region map has no room for a region");
   const std::uint32_t first = std::min(made.limit_, (first_regions + 1) * stride);
@@ -65,6 +63,7 @@ result<region_map> region_map::create(const region_map_options& options) noexcep
   if (!made.commit(2 * stride)) return no_memory;
   try {
     made.kinds_.resize(1);
+    made.states_ = made.kinds_.data();
   } catch (const std::bad_alloc&) {
     return no_memory;
   }
@@ -78,9 +77,10 @@ result<region_map> region_map::create(const region_map_options& options) noexcep
   return result<region_map>(std::move(made));
 }
 
-// What no spare record serves.
+// For what the spare records do not serve.
 bool region_map::provide_fresh(std::uint32_t count) noexcept {
   check(used_ <= committed_, "a record is used without memory");
+  for (std::uint32_t spare = spare_; spare != 0 && count != 0; spare = nodes_[spare].after) --count;
   return committed_ - used_ >= count * stride || commit(used_ + count * stride);
 }
 
@@ -114,7 +114,7 @@ bool region_map::extend(std::uint64_t size_bytes) noexcept {
 
 result<region_map::kind_state> region_map::make_kind() const noexcept {
   kind_state made;
-  const std::uint32_t slots = has_slots() ? parts(count_granules_, large_from_) : 0;
+  const std::uint32_t slots = has_slots() ? parts(count_granules_, 1u << slot_shift_) : 0;
   const std::uint64_t size_bytes = size_bins<region_record>::table_bytes(count_granules_);
   result<reserved_memory> memory =
       reserved_memory::make(size_bytes, "no host memory for one more kind of region");
@@ -137,6 +137,7 @@ result<region_kind> region_map::add_kind() noexcept {
   if (!made) return made.error();
   try {
     kinds_.push_back(std::move(*made));
+    states_ = kinds_.data();
   } catch (const std::bad_alloc&) {
     return refuse(errc::out_of_host_memory, "no host memory for one more kind of region");
   }
@@ -233,7 +234,7 @@ status region_map::validate() const noexcept {
     ++spare_count;
     if (is_marked(index)) broken = "a spare record has a kind";
   }
-  if (spare_count != spare_count_ || (1 + region_count + spare_count) * stride != used_)
+  if ((1 + region_count + spare_count) * stride != used_)
     broken = "a record is neither a region nor spare";
   if (broken != nullptr) return refuse(errc::internal, broken);
   return {};

@@ -66,7 +66,7 @@ export class region_map {
   /// Ensures that the next `count` cuts need no memory; false if memory is exhausted.
   [[nodiscard]] inline bool provide(std::uint32_t count) noexcept {
     debug_check([this] { return used_ <= committed_; }, "a record is used without memory");
-    return spare_count_ >= count || provide_fresh(count - spare_count_);
+    return (count == 1 && spare_ != 0) || provide_fresh(count);
   }
 
   // ---- looking ----
@@ -132,7 +132,7 @@ export class region_map {
   }
   /// Whether lowest_region() accepts a size: at least that of a slot.
   [[nodiscard]] inline bool is_large(std::uint32_t count) const noexcept {
-    return count >= large_from_;
+    return count >> slot_shift_ != 0;
   }
   /// The lowest region of this kind with `count` granules or more. `count` is a slot or more.
   [[nodiscard]] inline region_id lowest_region(region_kind kind,
@@ -241,11 +241,11 @@ export class region_map {
   }
   [[nodiscard]] inline const kind_state& kind_of(region_kind kind) const noexcept {
     debug_check([&] { return static_cast<std::uint32_t>(kind) < kinds_.size(); }, "no such kind");
-    return kinds_[static_cast<std::uint32_t>(kind)];
+    return states_[static_cast<std::uint32_t>(kind)];
   }
   /// A slot's size is known where large regions are listed.
-  [[nodiscard]] inline bool has_slots() const noexcept { return large_from_ != no_slots; }
-  static constexpr std::uint32_t no_slots = ~0u;
+  [[nodiscard]] inline bool has_slots() const noexcept { return slot_shift_ != no_slots; }
+  static constexpr std::uint8_t no_slots = 31;  // no size is so large
   /// Whether a region is the first that begins in its page.
   [[nodiscard]] inline bool begins_page(const region_record& node) const noexcept {
     debug_check([&] { return nodes_[node.before].offset <= node.offset; }, "out of order");
@@ -268,17 +268,16 @@ export class region_map {
   [[nodiscard]] const char* broken_kinds() const noexcept;
   [[nodiscard]] const char* broken_large(const kind_state& state, region_kind kind) const noexcept;
 
-  // The first 40 bytes, to the vector's first word, are what most calls read of the map itself.
+  // The first 40 bytes, to the first word of starts_, are what most calls read of the map itself.
   region_record* nodes_ = nullptr;
   std::uint64_t* marks_ = nullptr;  // a bit a region; 0 of spare records
+  kind_state* states_ = nullptr;    // kinds_
   std::uint32_t spare_ = 0;         // unused records, linked through `after`
-  std::uint32_t spare_count_ = 0;
-  std::uint32_t large_from_ = no_slots;  // granules of a slot
   std::uint8_t page_shift_ = 0;
-  std::uint8_t slot_shift_ = 0;
-  std::vector<kind_state> kinds_{};  // the first one is not used
+  std::uint8_t slot_shift_ = no_slots;
   first_region_by_page starts_{};
-  std::uint32_t used_ = stride;  // records that have ever been in use, the first two with them
+  std::vector<kind_state> kinds_{};  // the first one is not used
+  std::uint32_t used_ = stride;      // records that have ever been in use, the first two with them
   std::uint32_t committed_ = 0;
   std::uint32_t limit_ = 0;
   std::uint32_t count_granules_ = 0;
@@ -309,7 +308,7 @@ inline void region_map::list(region_id id, region_kind kind) noexcept {
   region_record& node = nodes_[index];
   debug_check([&] { return node.is_unlisted() && kind != region_kind::unlisted; },
               "a region is listed twice, or under no kind");
-  kind_state& state = kinds_[static_cast<std::uint32_t>(kind)];
+  kind_state& state = states_[static_cast<std::uint32_t>(kind)];
   debug_check([&] { return static_cast<std::uint32_t>(kind) < kinds_.size(); }, "no such kind");
   node.size_word &= size_mask;
   set_kind(index, kind);
@@ -329,7 +328,7 @@ inline void region_map::unlist(region_id id) noexcept {
   region_record& node = nodes_[index];
   debug_check([&] { return !node.is_unlisted(); },
               "a region is taken off a list that it is not on");
-  kind_state& state = kinds_[static_cast<std::uint32_t>(note_of(index).kind)];
+  kind_state& state = states_[static_cast<std::uint32_t>(note_of(index).kind)];
   state.bins.remove(index);
   check(state.count != 0 && state.granules >= node.size(), "a kind's count would fall below zero");
   state.granules -= node.size();
@@ -349,10 +348,8 @@ inline std::uint32_t region_map::new_record() noexcept {
     debug_check([this] { return used_ <= committed_; }, "a record is partly outside of its memory");
     return used_ - stride;
   }
-  debug_check([&] { return nodes_[index].size() == 0 && spare_count_ != 0; },
-              "a spare record is in use");
+  debug_check([&] { return nodes_[index].size() == 0; }, "a spare record is in use");
   spare_ = nodes_[index].after;
-  --spare_count_;
   return index;
 }
 
@@ -361,9 +358,6 @@ inline void region_map::drop_record(std::uint32_t index) noexcept {
   nodes_[index].size_word = 0;
   nodes_[index].after = spare_;
   spare_ = index;
-  ++spare_count_;
-  debug_check([&] { return spare_count_ * stride < used_; },
-              "more records are spare than there are");
 }
 
 inline region_id region_map::cut(region_id id, std::uint32_t count_left) noexcept {
@@ -412,7 +406,7 @@ inline void region_map::join(region_id left_id, region_id right_id) noexcept {
 [[gnu::always_inline]] inline void region_map::resize_listed(std::uint32_t index,
                                                              granule_range to) noexcept {
   region_record& node = nodes_[index];
-  kind_state& state = kinds_[static_cast<std::uint32_t>(note_of(index).kind)];
+  kind_state& state = states_[static_cast<std::uint32_t>(note_of(index).kind)];
   const granule_range from{node.offset, node.size()};
   debug_check([&] { return to.count != 0 && to.end() <= count_granules_; },
               "a region is moved out");

@@ -255,8 +255,8 @@ class mappings {
     return peak_live_granules_;
   }
 
-  /// The last field that each block updates, for a test of its cache line.
-  [[nodiscard]] const void* counts() const noexcept { return &peak_live_granules_; }
+  /// The last field that calls read or update, for a test of its cache line.
+  [[nodiscard]] const void* last_read() const noexcept { return &free_of_; }
 
   // ---- stale mappings ----
   /// The mapping's memory has moved away, or mapping it failed half-way.
@@ -311,7 +311,7 @@ class mappings {
   std::uint64_t peak_live_granules_ = 0;
   std::uint32_t unit_granules_;
   std::uint32_t page_granules_;
-  std::vector<free_handle_bins> free_of_;  // by record of a stream
+  std::vector<free_handle_bins> free_of_;  // by record of a stream; its first word is on that line
   std::uint64_t handle_granules_ = 0;
   std::uint64_t handle_count_ = 0;
   object_pool<handle_record> handles_;

@@ -18,8 +18,9 @@ bool pool_state::is_on_two_lines() const noexcept {
   };
   const bool first = line_of(&lock_) == line_of(&needs_slow_check_) &&
                      line_of(&needs_slow_check_) == line_of(&plain_granules_max_) &&
-                     line_of(&needs_slow_check_) == line_of(mappings_.counts());
-  return first && line_of(&streams_) == line_of(streams_.progress().last_read());
+                     line_of(&needs_slow_check_) == line_of(&first_range_) &&
+                     line_of(&needs_slow_check_) == line_of(mappings_.last_read());
+  return first && line_of(&first_segment_) == line_of(streams_.progress().last_read());
 }
 
 // ---- segments and streams ------------------------------------------------------------

@@ -194,7 +194,7 @@ class alignas(64) pool_state {
   [[nodiscard]] bool is_on_two_lines() const noexcept;
   [[nodiscard]] segment* segment_around(address at) noexcept;
 
-  // One cache line: up to the counts with which mappings_ begins.
+  // One cache line, with the first fields of mappings_.
   mutable sync::spin_lock lock_;
   bool needs_slow_check_ = false;  // whether a request may have to take the slow path
   suspension_phase suspension_ = suspension_phase::running;
@@ -202,11 +202,11 @@ class alignas(64) pool_state {
   region_id deferred_ = region_id::none;  // it, in the first segment, or several_deferred [I7]
   std::uint32_t plain_granules_max_;      // as sizes_ has it in bytes, where a part is as a whole
   address_range first_range_{};           // of the first segment, which most pools need alone
-  segment* first_segment_ = nullptr;
-  event_writer events_;
   mappings mappings_;
-  // Another: the clock, and the stream found last.
-  alignas(64) stream_table streams_;
+  // Another: with the clock, the stream found last and the count of streams.
+  alignas(64) segment* first_segment_ = nullptr;
+  event_writer events_;
+  stream_table streams_;
   pool_geometry sizes_;
   segment_list segments_;
   capture_table captures_;

@@ -368,7 +368,7 @@ class alignas(64) segment {
   void coalesce(region_id region, const stream_point& since, const stream_table& streams) noexcept;
   inline void audit() noexcept;
 
-  // One cache line, to the first word of the map's kinds: what most calls need of a segment.
+  // One cache line, to the map's table of first regions: what most calls need of a segment.
   live_block_table blocks_{};
   address base_;
   region_map regions_;
