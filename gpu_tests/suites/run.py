@@ -36,23 +36,13 @@ NO_MULTICAST = {
     "NVSHMEM_DISABLE_NVLS": "1",
 }
 # Of each suite: the ways, what pytest is given, what is left out of it.
-NUMBA = [
-    f"numba.cuda.tests.{each}"
-    for each in (
-        "cudadrv",
-        "nrt",
-        "doc_examples",
-        *(
-            f"cudapy.test_{name}"
-            for name in (
-                "array array_args array_methods atomics cooperative_groups cuda_array_interface "
-                "datetime device_array_capture dispatcher forall gufunc laplace matmul "
-                "multithreads record_dtype reduction slicing sm stream_api sync transpose "
-                "ufuncs vectorize"
-            ).split()
-        ),
-    )
-]
+NUMBA_CUDAPY = (
+    "array array_args array_methods atomics cooperative_groups cuda_array_interface datetime "
+    "device_array_capture dispatcher forall gufunc laplace matmul multithreads record_dtype "
+    "reduction slicing sm stream_api sync transpose ufuncs vectorize"
+)
+NUMBA = [f"numba.cuda.tests.{each}" for each in ("cudadrv", "nrt", "doc_examples")]
+NUMBA += [f"numba.cuda.tests.cudapy.test_{each}" for each in NUMBA_CUDAPY.split()]
 CUPY = [
     f"cupy_tests/{each}"
     for each in (
@@ -91,23 +81,8 @@ def install(folder, into):
     """The wheels of the folder, apart from the system's packages."""
     wheels = sorted(glob.glob(os.path.join(folder, "wheels", "*.whl")))
     if wheels:
-        subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--no-index",
-                "--no-deps",
-                "--no-compile",
-                "--upgrade",
-                "--target",
-                into,
-                *wheels,
-            ],
-            check=True,
-        )
+        words = "install --quiet --no-index --no-deps --no-compile --upgrade --target".split()
+        subprocess.run([sys.executable, "-m", "pip", *words, into, *wheels], check=True)
         sys.path.insert(0, into)
 
 
@@ -151,20 +126,9 @@ def face(into, site):
 def job(suite, way, wanted, site, logs):
     """The command, folder and environment of one run."""
     _, paths, left_out = SUITES[suite]
-    words = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "plugin",
-        "-q",
-        "--tb=line",
-        "-p",
-        "no:cacheprovider",
-        "--continue-on-collection-errors",
-        "-k",
-        f"({wanted.select}) and not ({left_out})" if wanted.select else f"not ({left_out})",
-    ]
+    chosen = f"({wanted.select}) and not ({left_out})" if wanted.select else f"not ({left_out})"
+    options = "-p plugin -q --tb=line -p no:cacheprovider --continue-on-collection-errors -k"
+    words = [sys.executable, "-m", "pytest", *options.split(), chosen]
     if importlib.util.find_spec("pytest_timeout"):
         words += ["--timeout=90", "--timeout-method=thread"]
     if importlib.util.find_spec("xdist") and wanted.workers > 1 and suite not in ("rmm", "tms"):

@@ -68,14 +68,7 @@ def main() -> int:
     }
     done = subprocess.run(
         [
-            python("adapters"),
-            "-m",
-            "pytest",
-            "-q",
-            "-rs",
-            "-p",
-            "no:cacheprovider",
-            *sys.argv[1:],
+            *(python("adapters"), *"-m pytest -q -rs -p no:cacheprovider".split(), *sys.argv[1:]),
             os.path.join(ROOT, "adapters", "python", "tests", "libraries"),
         ],
         env=environment,

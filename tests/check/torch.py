@@ -141,15 +141,9 @@ def compile_against(version: str, folders: list[str], *words: str) -> str:
             file.write(text)
         done = subprocess.run(
             [
-                *CXX,
-                "-Wall",
-                "-Werror",
-                "-fPIC",
-                "-std=c++20" if minor >= 12 else "-std=c++17",
-                f"-DVMM_TORCH=2{minor:02}",
-                "-D_GLIBCXX_USE_CXX11_ABI=1",
-                "-I",
-                os.path.join(ROOT, "adapters", "c", "include"),
+                *(*CXX, "-Wall", "-Werror", "-fPIC", "-D_GLIBCXX_USE_CXX11_ABI=1"),
+                *("-std=c++20" if minor >= 12 else "-std=c++17", f"-DVMM_TORCH=2{minor:02}"),
+                *("-I", os.path.join(ROOT, "adapters", "c", "include")),
                 *(word for each in (*folders, made) for word in ("-isystem", each)),
                 *words,
             ],
@@ -191,15 +185,8 @@ def runtime_of(version: str, into: str) -> tuple[str, str, str]:
     runtime = os.path.join(into, name)
     done = subprocess.run(
         [
-            *CC,
-            "-shared",
-            "-fPIC",
-            "-o",
-            runtime,
-            f"-Wl,-soname,{name}",
-            f"-Wl,--version-script={into}/map",
-            os.path.join(TESTS, "cudart.c"),
-            rest,
+            *(*CC, "-shared", "-fPIC", "-o", runtime, os.path.join(TESTS, "cudart.c"), rest),
+            *(f"-Wl,-soname,{name}", f"-Wl,--version-script={into}/map"),
         ],
         capture_output=True,
         text=True,
@@ -215,18 +202,8 @@ def run_class(version: str, folders: list[str]) -> str:
         wrong = wrong or compile_against(
             version,
             folders,
-            "-O0",
-            SOURCE,
-            os.path.join(TESTS, "class_test.cpp"),
-            "-o",
-            program,
-            "-L",
-            lib,
-            "-lc10",
-            "-lc10_cuda",
-            runtime,
-            LIBVMM,
-            "-Wl,--allow-shlib-undefined",
+            *("-O0", SOURCE, os.path.join(TESTS, "class_test.cpp"), "-o", program, "-L", lib),
+            *("-lc10", "-lc10_cuda", runtime, LIBVMM, "-Wl,--allow-shlib-undefined"),
         )
         if wrong:
             return wrong
@@ -314,24 +291,12 @@ def build_class(requirement: str, cuda: list[str], known: dict[str, str], into: 
         wrong = compile_against(
             version,
             folders,
-            "-O2",
-            "-shared",
-            "-fvisibility=hidden",
-            "-ffunction-sections",
-            "-include",
-            os.path.join(made, "own.hpp"),
-            "-s",
-            SOURCE,
-            OLDER_LIBC,
-            os.path.join(made, "older.cpp"),
-            "-o",
-            library,
-            f"-Wl,--version-script={made}/map",
-            "-Wl,--gc-sections",
-            "-Wl,--no-as-needed",
+            *("-O2", "-shared", "-fvisibility=hidden", "-ffunction-sections", "-s"),
+            *("-include", os.path.join(made, "own.hpp")),
+            *(SOURCE, OLDER_LIBC, os.path.join(made, "older.cpp"), "-o", library),
+            *(f"-Wl,--version-script={made}/map", "-Wl,--gc-sections", "-Wl,--no-as-needed"),
             *(os.path.join(made, name) for name in stubs),
-            "-l:libpthread.so.0",
-            "-l:libdl.so.2",
+            *("-l:libpthread.so.0", "-l:libdl.so.2"),
         )
     if wrong:
         return f"torch {version}: {wrong}"

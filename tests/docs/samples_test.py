@@ -35,30 +35,10 @@ COMPILED = {
 # A sample that is the outline of something: each of its words is one of these sources'.
 OUTLINES = {("docs/contract.md", "struct mine"): "tests/conformance"}
 # Programs that others bring, and shell's own words.
-ELSEWHERE = {
-    "cc",
-    "nvcc",
-    "ctest",
-    "ninja",
-    "compute-sanitizer",
-    "pip",
-    "program",
-    "./program",
-    "./first",
-    "./first_cu",
-    "./build/app",
-    "for",
-    "do",
-    "done",
-    "export",
-    "cd",
-    "sudo",
-    "apt",
-    "git",
-    "dpkg-deb",
-    "vcpkg",
-    "chroot",
-}
+ELSEWHERE = set(
+    "cc nvcc ctest ninja compute-sanitizer pip program ./program ./first ./first_cu ./build/app "
+    "for do done export cd sudo apt git dpkg-deb vcpkg chroot".split()
+)
 LIBRARY = os.environ.get("LIBVMM")
 
 

@@ -47,6 +47,8 @@ MARKUP = [
     b"",
 ]
 
+KINDS = [1, 1, 2, 2, 3, 4, 5, 6, 8, 18, 18, *range(19, 24), 32, 33, 37]
+
 
 def scrambled(seed):
     """Events of every kind, at a few places of odd sizes, in any order."""
@@ -56,42 +58,10 @@ def scrambled(seed):
     now, events = 0, []
     for _ in range(source.randrange(400)):
         now += source.choice([0, 1, 1000, 1 << 40])
-        kind = source.choice(
-            [
-                1,
-                1,
-                2,
-                2,
-                3,
-                4,
-                5,
-                6,
-                8,
-                18,
-                18,
-                19,
-                20,
-                21,
-                22,
-                23,
-                32,
-                33,
-                37,
-                source.randrange(1, 256),
-            ]
-        )
-        events.append(
-            (
-                now,
-                source.choice(places),
-                source.choice(sizes),
-                source.randrange(4),
-                source.choice(places + [0]),
-                0,
-                source.randrange(2),
-                kind,
-            )
-        )
+        kind = source.choice([*KINDS, source.randrange(1, 256)])
+        at, size, stream = (source.choice(each) for each in (places, sizes, range(4)))
+        detail = source.choice([*places, 0])
+        events.append((now, at, size, stream, detail, 0, source.randrange(2), kind))
     ends, regions, mappings = 0, [], []
     for at in sorted(set(places)):
         size = source.choice(sizes)
@@ -104,13 +74,8 @@ def scrambled(seed):
         source.choice([POOL, (b"allocator", b"manager"), (b"allocator", b"\xff")]),
         (b"page_bytes", source.choice([b"0", b"1", b"512", b"2097152", b"-5", b"1e300"])),
     ]
-    return {
-        "events": events,
-        "tags": [b"t"],
-        "facts": facts,
-        "regions": regions,
-        "mappings": mappings,
-    }
+    made = {"events": events, "tags": [b"t"], "facts": facts}
+    return {**made, "regions": regions, "mappings": mappings}
 
 
 def hostile():
