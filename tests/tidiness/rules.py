@@ -30,41 +30,25 @@ OF_MACROS = ("cerrno", "cinttypes", "climits", "cstdarg", "cstdio")
 # A layer imports only layers with a smaller rank. Drivers stand beside the column: they import the
 # vocabulary and what supports it, and only the registry and the umbrella import them.
 VOCABULARY, REGISTRY = 2, 10
-LAYERS = {
-    "vmm.std": 0,
-    "vmm.base": 1,
-    "vmm.backend": VOCABULARY,
-    "vmm.observe": 3,
-    "vmm.fake": 3,
-    "vmm.host": 3,
-    "vmm.cuda": 3,
-    "vmm.level_zero": 3,
-    "vmm.timeline": 4,
-    "vmm.va": 5,
-    "vmm.physical": 5,
-    "vmm.tracker": 6,
-    "vmm.optimizer": 7,
-    "vmm.manager": 8,
-    "vmm.stream": 8,
-    "vmm.containers": 9,
-    "vmm.share": 9,
-    "vmm.market": 9,
-    "vmm.multi_device": 9,
-    "vmm.suspend": 9,
-    "vmm.registry": REGISTRY,
-    "vmm.testing": REGISTRY,
-    "vmm": 11,
+RANKS = {
+    0: "vmm.std",
+    1: "vmm.base",
+    VOCABULARY: "vmm.backend",
+    3: "vmm.observe vmm.fake vmm.host vmm.cuda vmm.level_zero",
+    4: "vmm.timeline",
+    5: "vmm.va vmm.physical",
+    6: "vmm.tracker",
+    7: "vmm.optimizer",
+    8: "vmm.manager vmm.stream",
+    9: "vmm.containers vmm.share vmm.market vmm.multi_device vmm.suspend",
+    REGISTRY: "vmm.registry vmm.testing",
+    11: "vmm",
     # Modules of the tools are not installed.
-    "vmm.trace": 12,
-    "vmm.trace_generator": 12,
-    "vmm.fidelity": 12,
-    "vmm.top_tools": 12,
-    "vmm.kernels": 12,
-    "vmm.recording": 13,
-    "vmm.replay": 13,
-    "vmm.history_tools": 14,
-    "vmm.fit": 14,
+    12: "vmm.trace vmm.trace_generator vmm.fidelity vmm.top_tools vmm.kernels",
+    13: "vmm.recording vmm.replay",
+    14: "vmm.history_tools vmm.fit",
 }
+LAYERS = {module: rank for rank, modules in RANKS.items() for module in modules.split()}
 DRIVERS = ("vmm.fake", "vmm.host", "vmm.cuda", "vmm.level_zero")
 # allocate(bytes, alignment, stream) and its like are what std::pmr and the allocators of the field
 # have; round_up(value, unit) is arithmetic.
@@ -257,14 +241,24 @@ def layer_table(files: Files) -> str:
     return table
 
 
-def check_names(files: Files, listed: set[str], parts: str) -> list[Finding]:
-    """Names that interface units export and that are not listed."""
+def check_exports(files: Files) -> list[Finding]:
+    """Exported names that no import of their module brings: of partitions that it does not export,
+    unless another unit declares the name, too."""
+    units = {path: text for path, text in files.items() if is_interface(path)}
+    exported = {path: exported_names(text, path) for path, text in units.items()}
+    parts = {path: Unit(read(text)).module.partition(":") for path, text in units.items()}
+    lines = {(parts[path][0], each) for path, text in units.items() for each in text.split("\n")}
+    hidden = {
+        path: module
+        for path, (module, _, part) in parts.items()
+        if part and (module, f"export import :{part};") not in lines
+    }
+    seen = {name for path, names in exported.items() if path not in hidden for name, _ in names}
     return [
-        Finding(path, line, "export", f"add `using {name};` to {parts}")
-        for path, text in files.items()
-        if is_interface(path)
-        for name, line in exported_names(text, path)
-        if name not in listed
+        Finding(path, line, "export", f"an import of {module} does not bring {name}")
+        for path, module in hidden.items()
+        for name, line in exported[path]
+        if name not in seen
     ]
 
 

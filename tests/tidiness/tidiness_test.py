@@ -129,10 +129,10 @@ class Planted(unittest.TestCase):
             self.expect("", "a.cpp", what + "struct s {\n" + LINE * 80 + "};\n")
         self.expect("braces", "a.cpp", "void f() {\n", "void f() }\n")
 
-    def test_name_that_is_not_listed(self) -> None:
+    def test_name_that_no_import_brings(self) -> None:
         interface = """
 module;
-export module vmm.va;
+export module vmm.va:part;
 import vmm.backend;
 namespace vmm {
 export struct plain { int export_me; };
@@ -156,12 +156,18 @@ namespace detail { export void hidden(); }
 void not_exported();
 }
 """
-        files = {"modules/va/va.cppm": interface, "modules/va/va.cpp": "export int other;"}
+        head = "export module vmm.va;\n"
+        files = {"modules/va/part.cppm": interface, "modules/va/va.cpp": "export int other;"}
         exported = "plain kind box able table name_of find status detail::hidden".split()
-        found = [each.what for each in rules.check_names(files, set(), "names.cpp")]
-        self.assertEqual(found, [f"add `using vmm::{name};` to names.cpp" for name in exported])
-        listed = rules.names_in("".join(f"using vmm::{name}; " for name in exported))
-        self.assertEqual(rules.check_names(files, listed, "names.cpp"), [])
+        for imports, hidden in (
+            ("import :part;\n", exported),
+            ("export import :part;\n", []),
+            ("namespace vmm { export class plain; }", exported[1:]),
+        ):
+            files["modules/va/va.cppm"] = head + imports
+            found = [each.what for each in rules.check_exports(files)]
+            wanted = [f"an import of vmm.va does not bring vmm::{name}" for name in hidden]
+            self.assertEqual(found, wanted)
 
 
 class Checks(unittest.TestCase):
@@ -430,12 +436,11 @@ class Tree(unittest.TestCase):
         read, mistakes = words.read_words(path, self.files[path])
         self.expect_none(mistakes + words.check_words(self.files, read, path))
 
-    def test_every_exported_name_is_said_without_headers(self) -> None:
-        parts = "tests/package/consumer/parts.cpp"
+    def test_every_exported_name_can_be_reached(self) -> None:
+        self.expect_none(rules.check_exports(self.files))
+        parts = self.files["tests/package/consumer/parts.cpp"]
+        self.assertEqual(parts.count("#include"), 1, "<cstdio> only")
         umbrella = rules.names_in(self.files["modules/vmm.cppm"])
-        listed = umbrella | rules.names_in(self.files[parts])
-        self.expect_none(rules.check_names(self.files, listed, parts))
-        self.assertEqual(self.files[parts].count("#include"), 1, "<cstdio> only")
         # A name that most programs do not use is imported by its module.
         self.assertTrue(50 <= len(umbrella) <= 90, len(umbrella))
 
