@@ -76,6 +76,11 @@ export class VMM_CAPABILITY("mutex") mutex {
     reach(step::lock, this);
     mutex_.lock();
   }
+  /// Takes the lock if it is free, and returns whether it did. Announced as lock() is.
+  [[nodiscard]] inline bool try_lock() noexcept VMM_TRY_ACQUIRE(true) {
+    reach(step::lock, this);
+    return mutex_.try_lock();
+  }
   inline void unlock() noexcept VMM_RELEASE() {
     mutex_.unlock();
     reach(step::unlock, this);

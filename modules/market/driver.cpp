@@ -171,7 +171,11 @@ std::uint64_t tenant_driver::borrow(const timed_bytes& what) noexcept {
       round_up(what.bytes, unit_bytes == 0 ? market_granule_bytes : unit_bytes);
   source_loans::loan next;
   try {
-    if (!source_->take({bytes, what.within_ns, unit_bytes}, next.handles)) return 0;
+    if (!source_->take({bytes, what.within_ns, unit_bytes}, next.handles)) {
+      // One that waits follows where this one does not (adapters/preload/serve.cpp).
+      if (what.within_ns == 0 && unit_bytes != 0) source_->loans().put({unit_bytes});
+      return 0;
+    }
     source_->loans().put(std::move(next));
   } catch (const std::bad_alloc&) {
     if (!next.handles.empty()) source_->give(next.handles);

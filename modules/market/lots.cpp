@@ -392,19 +392,24 @@ void market_lots::ask(tenant_record& from, std::uint64_t bytes, bool only_idle) 
   state_.counts.ask_bytes += bytes;
 }
 
-// A request beyond its guarantee, of the lowest class, and of it the youngest, is refused.
+// A request beyond its guarantee, of the lowest class, is refused: of a tenant whose memory would
+// serve another request, and of these one that loses little. Of equal ones the youngest.
 bool market_lots::end_deadlock() {
   if (!is_deadlocked(state_)) return false;
-  request_record* last = nullptr;
-  const auto level = [&](const request_record& each) {
+  const auto& all = state_.records.requests;
+  const std::int64_t room = free_room(state_);
+  const auto rank = [&](const request_record& each) {
     const tenant_record& of = *state_.records.tenant(each.tenant);
-    return std::tuple{is_guaranteed(state_, of, each.least_bytes), of.share.priority};
+    const std::uint64_t charge = state_.records.charge_of(of);
+    const bool serves = std::any_of(all.begin(), all.end(), [&](const request_record& other) {
+      const auto missing = static_cast<std::int64_t>(other.least_bytes) - room;
+      return other.tenant != each.tenant && missing <= static_cast<std::int64_t>(charge);
+    });
+    return std::tuple{is_guaranteed(state_, of, each.least_bytes), of.share.priority, !serves,
+                      std::bit_width(charge), -each.since_ns};
   };
-  for (request_record& each : state_.records.requests) {
-    if (last == nullptr || level(each) < level(*last) ||
-        (level(each) == level(*last) && each.since_ns >= last->since_ns))
-      last = &each;
-  }
+  const auto last = std::min_element(
+      all.begin(), all.end(), [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
   ++state_.counts.deadlock_count;
   const bool holds_none = state_.records.sums().granted_bytes == 0;
   state_.deny(*last, holds_none ? market_reason::too_large : market_reason::deadlock);

@@ -300,8 +300,11 @@ bool is_deadlocked(const owner_state& state) noexcept {
   const placed_bytes staying = staying_bytes(state);
   if (std::any_of(staying.begin(), staying.end(), [](std::uint64_t bytes) { return bytes != 0; }))
     return false;
+  // A tenant that waits may have threads that do not.
+  const std::int64_t least_ns = sums.granted_bytes == 0 ? 0 : state.options.age_ns;
   for (const request_record& each : state.records.requests) {
-    if (each.is_building() || may_pass(state, each)) return false;
+    if (each.is_building() || state.now_ns < each.since_ns + least_ns || may_pass(state, each))
+      return false;
   }
   for (const tenant_record& each : state.records.tenants()) {
     if (!each.is_there()) continue;

@@ -70,7 +70,8 @@ enum class recall_kind : std::uint8_t { idle, borrowed, guaranteed };
 /// For a request of `borrower`: the lowest class first, then the largest overage.
 [[nodiscard]] std::vector<giver> givers(const owner_state& state, const tenant_record& borrower,
                                         recall_kind kind);
-/// Whether every tenant with memory waits, and no event but a deadline is due.
+/// Whether every tenant with memory waits, each request for a second, and no event but a deadline
+/// is due.
 [[nodiscard]] bool is_deadlocked(const owner_state& state) noexcept;
 
 }  // namespace vmm

@@ -65,10 +65,13 @@ export struct request_record {
   std::uint64_t missing_bytes = 0;  ///< while it is built: not collected yet
 
   [[nodiscard]] bool is_building() const noexcept { return target_bytes != 0; }
-  /// The largest handle that the lot may have next.
+  /// The largest handle that the lot may have next. The first of several units is cut into parts
+  /// that serve a request of any size up to it: a growth's last one is smaller than the others.
   [[nodiscard]] std::uint64_t next_bytes_max() const noexcept {
     if (unit_bytes == 0 || missing_bytes == 0) return missing_bytes;
-    return (missing_bytes - 1) % unit_bytes + 1;
+    const std::uint64_t left_bytes = (missing_bytes - 1) % unit_bytes + 1;
+    const bool is_cut = target_bytes > unit_bytes && missing_bytes + unit_bytes > target_bytes;
+    return is_cut ? std::max(left_bytes / 2, market_granule_bytes) : left_bytes;
   }
 };
 

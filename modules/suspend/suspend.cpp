@@ -34,6 +34,19 @@ const suspended_region* find_tag(const all_regions& regions, std::string_view ta
   return found == regions.end() ? nullptr : found->get();
 }
 
+status check_tags(const all_regions& regions, std::span<const std::string_view> tags) noexcept {
+  for (const std::string_view tag : tags) {
+    if (find_tag(regions, tag) == nullptr)
+      return refuse(errc::invalid_argument, "no region has this tag");
+  }
+  return {};
+}
+
+// Without tags every region is.
+bool is_named(const suspended_region& region, std::span<const std::string_view> tags) noexcept {
+  return tags.empty() || std::find(tags.begin(), tags.end(), region.tag) != tags.end();
+}
+
 bool has_suspended(const all_regions& regions, std::string_view tag) noexcept {
   check(find_tag(regions, tag) != nullptr, "a query for a tag that no region has");
   return std::any_of(regions.begin(), regions.end(),
@@ -77,7 +90,7 @@ suspender::~suspender() {
     leave_parts_behind(regions_);
     return;
   }
-  const sync::lock_guard<sync::recursive_mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   for (const auto& each : regions_) {
     each->offer.leave();
     check(!each->is_begun, "a suspender is destroyed while a region is being changed");
@@ -121,7 +134,7 @@ status suspender::add_region(std::unique_ptr<suspended_region>&& fresh, const su
 
 status suspender::add(stream_pool& pool, const suspend_region& how) {
   if (!made_in_.is_here()) return refuse_forked();
-  const sync::lock_guard<sync::recursive_mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   try {
     return add_region(std::make_unique<suspended_region>(pool.suspension(), &pool), how);
   } catch (const std::bad_alloc&) {
@@ -131,7 +144,7 @@ status suspender::add(stream_pool& pool, const suspend_region& how) {
 
 status suspender::add(manager& blocks, const suspend_region& how) {
   if (!made_in_.is_here()) return refuse_forked();
-  const sync::lock_guard<sync::recursive_mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   try {
     return add_region(std::make_unique<suspended_region>(blocks.suspension(), &blocks), how);
   } catch (const std::bad_alloc&) {
@@ -144,7 +157,7 @@ status suspender::remove(const manager& blocks) { return remove_region(&blocks);
 
 status suspender::remove_region(const void* object) {
   if (!made_in_.is_here()) return refuse_forked();
-  const sync::lock_guard<sync::recursive_mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   const auto found = std::find_if(regions_.begin(), regions_.end(),
                                   [&](const auto& each) { return each->object == object; });
   if (found == regions_.end())
@@ -174,10 +187,7 @@ status suspender::choose(std::span<const std::string_view> tags, bool is_suspend
                          region_list& out) {
   obstacle_ = nullptr;
   out.reserve(regions_.size());
-  for (const std::string_view tag : tags) {
-    if (find_tag(regions_, tag) == nullptr)
-      return refuse(errc::invalid_argument, "no region has this tag");
-  }
+  if (status known = check_tags(regions_, tags); !known) return known;
   for (const std::string_view tag : tags) {
     if (!is_suspended || has_suspended(regions_, tag) || has_offered(regions_, tag)) continue;
     obstacle_ = find_elsewhere(regions_, tag);
@@ -186,13 +196,12 @@ status suspender::choose(std::span<const std::string_view> tags, bool is_suspend
     return refuse(errc::invalid_argument, "no region with this tag is suspended");
   }
   for (const auto& each : regions_) {
-    const bool is_named = std::find(tags.begin(), tags.end(), each->tag) != tags.end();
-    if (!tags.empty() && !is_named) continue;
+    if (!is_named(*each, tags)) continue;
     if (each->is_suspended == is_suspended) {
       out.push_back(each.get());
       continue;
     }
-    if (!is_named || is_suspended) continue;
+    if (tags.empty() || is_suspended) continue;
     obstacle_ = each.get();
     return refuse(errc::in_use, "a region with this tag is suspended already");
   }
@@ -205,7 +214,7 @@ status suspender::choose(std::span<const std::string_view> tags, bool is_suspend
 
 result<suspend_report> suspender::suspend(const suspend_request& request) {
   if (!made_in_.is_here()) return refuse_forked();
-  const sync::lock_guard<sync::recursive_mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   region_list regions;
   try {
     if (status chosen = choose(request.tags, false, regions); !chosen) return chosen.error();
@@ -347,17 +356,13 @@ std::uint64_t suspended_region::give() noexcept {
 
 status suspender::offer(std::span<const std::string_view> tags) {
   if (!made_in_.is_here()) return refuse_forked();
-  const sync::lock_guard<sync::recursive_mutex> lock(mutex_);
-  for (const std::string_view tag : tags) {
-    if (find_tag(regions_, tag) == nullptr)
-      return refuse(errc::invalid_argument, "no region has this tag");
-  }
+  const sync::lock_guard<sync::mutex> lock(mutex_);
+  if (status known = check_tags(regions_, tags); !known) return known;
   const auto give = [](void* of, std::uint64_t) noexcept {
     return static_cast<suspended_region*>(of)->give();
   };
   for (const auto& each : regions_) {
-    const bool is_named = std::find(tags.begin(), tags.end(), each->tag) != tags.end();
-    if ((!tags.empty() && !is_named) || each->is_suspended || each->offers != nullptr) continue;
+    if (!is_named(*each, tags) || each->is_suspended || each->offers != nullptr) continue;
     each->offers = this;
     each->offer.enter(
         each->relief().key(), {each.get(), give},
@@ -370,7 +375,7 @@ status suspender::offer(std::span<const std::string_view> tags) {
 
 status suspender::resume(std::span<const std::string_view> tags) {
   if (!made_in_.is_here()) return refuse_forked();
-  const sync::lock_guard<sync::recursive_mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   region_list regions;
   try {
     if (status chosen = choose(tags, true, regions); !chosen) return chosen;
@@ -388,8 +393,7 @@ status suspender::resume(std::span<const std::string_view> tags) {
     check(!each->is_suspended, "a resumed region is still suspended");
   }
   for (const auto& each : regions_) {  // no thread takes an offer now
-    const bool is_named = std::find(tags.begin(), tags.end(), each->tag) != tags.end();
-    if ((!tags.empty() && !is_named) || each->offers == nullptr) continue;
+    if (!is_named(*each, tags) || each->offers == nullptr) continue;
     each->offer.leave();
     each->offers = nullptr;
   }
@@ -400,7 +404,7 @@ status suspender::resume(std::span<const std::string_view> tags) {
 
 result<bool> suspender::is_suspended(std::string_view tag) const {
   if (!made_in_.is_here()) return refuse_forked();
-  const sync::lock_guard<sync::recursive_mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   if (find_tag(regions_, tag) == nullptr)
     return refuse(errc::invalid_argument, "no region has this tag");
   return has_suspended(regions_, tag);
@@ -408,7 +412,7 @@ result<bool> suspender::is_suspended(std::string_view tag) const {
 
 result<std::string> suspender::last_obstacle() const {
   if (!made_in_.is_here()) return refuse_forked();
-  const sync::lock_guard<sync::recursive_mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   try {
     return obstacle_ == nullptr ? std::string{} : obstacle_->tag;
   } catch (const std::bad_alloc&) {
@@ -418,7 +422,7 @@ result<std::string> suspender::last_obstacle() const {
 
 bool suspender::keeps_contents() const noexcept {
   if (!made_in_.is_here()) return false;
-  const sync::lock_guard<sync::recursive_mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   return std::any_of(regions_.begin(), regions_.end(), [](const auto& each) {
     check(each->backup == nullptr || each->is_suspended, "a running region has a backup");
     return each->backup != nullptr || (each->is_intact && each->promised == suspend_contents::keep);
@@ -427,7 +431,7 @@ bool suspender::keeps_contents() const noexcept {
 
 std::uint64_t suspender::backup_bytes() const noexcept {
   if (!made_in_.is_here()) return 0;
-  const sync::lock_guard<sync::recursive_mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   check(arena_.taken_bytes() <= arena_.size_bytes(), "more backups are in use than exist");
   return arena_.size_bytes();
 }
@@ -460,7 +464,7 @@ result<std::uint64_t> read_kept(const suspended_region& of, address_range wanted
 
 status suspender::read_backup(std::span<std::byte> into, address from) const {
   if (!made_in_.is_here()) return refuse_forked();
-  const sync::lock_guard<sync::recursive_mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   if (into.empty()) return {};
   for (const auto& each : regions_) {
     if (!each->is_suspended || each->backup == nullptr) continue;
@@ -473,7 +477,7 @@ status suspender::read_backup(std::span<std::byte> into, address from) const {
 
 status suspender::return_backups() {
   if (!made_in_.is_here()) return refuse_forked();
-  const sync::lock_guard<sync::recursive_mutex> lock(mutex_);
+  const sync::lock_guard<sync::mutex> lock(mutex_);
   return arena_.release_unused(nullptr);
 }
 

@@ -195,7 +195,7 @@ export class suspender {
 
   const process_mark made_in_;
   suspend_options options_;
-  mutable sync::recursive_mutex mutex_;  // for its try_lock()
+  mutable sync::mutex mutex_;
   backup_arena arena_ VMM_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<suspended_region>> regions_ VMM_GUARDED_BY(mutex_);  // I3
   const suspended_region* obstacle_ VMM_GUARDED_BY(mutex_) = nullptr;

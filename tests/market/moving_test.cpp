@@ -501,6 +501,8 @@ TEST(MarketMoving, ALoanServesTheThreadsNextCreates) {
     EXPECT_FALSE(driver.create({.size_bytes = 40 * MiB, .where = driver.home()}));
   }
   EXPECT_EQ(driver.borrow({2 * MiB, 0}), 0u) << "less than what was refused cannot serve";
+  EXPECT_EQ(driver.borrow({2 * MiB, 0}), 0u) << "nor can a loan that waits, which follows";
+  EXPECT_EQ(driver.borrow({}), 0u);
   EXPECT_EQ(driver.borrow({2 * MiB, 0}), 2 * MiB);
   EXPECT_EQ(driver.borrow({}), 0u);
   EXPECT_TRUE(driver.release(*small));
@@ -524,6 +526,59 @@ TEST(MarketMoving, ARequestThatCanNeverBeServedBorrowsNothing) {
   const auto block = blocks.allocate(capacity_bytes);
   ASSERT_TRUE(block) << vmm::describe(block.error());
   EXPECT_TRUE(blocks.free(*block));
+}
+
+// Handles of 16 MiB, and one of 4: no request waits longer than that of the loan.
+TEST(MarketMoving, ALoanServesTheSmallerEndOfAGrowth) {
+  const auto tenant = market_test::open_fake_tenant(vmm::fake::profile::cuda(), 64 * MiB);
+  ASSERT_TRUE(tenant) << vmm::describe(tenant.error());
+  vmm::tenant_driver& driver = **tenant;
+  static_cast<market_test::own_source&>(driver.source()).others_wait = true;
+  vmm::pool_options options;
+  options.policy.handle_bytes_max = 16 * MiB;
+  options.policy.tuning.growth_share = 0;
+  vmm::stream_pool pool(driver, options);
+  const auto at = pool.allocate(36 * MiB, stream);
+  ASSERT_TRUE(at) << vmm::describe(at.error());
+  EXPECT_EQ(driver.source().totals().charged_bytes, 36 * MiB);
+  EXPECT_TRUE(pool.free(*at, stream));
+}
+
+// Each peak is more than half of the device, and the last piece of a growth is small.
+TEST(MarketMoving, ThreePeaksOfMoreThanTheDeviceEndOneByOne) {
+  const market_test::private_directory in;
+  const market_test::owner_process owner(in, capacity);
+  std::array<std::string, 3> failures;
+  std::array<std::thread, 3> programs;
+  for (std::size_t i = 0; i < programs.size(); ++i) {
+    programs[i] = std::thread([&, i] {
+      const auto tenant =
+          open_host_tenant(options_of(in, "peak-" + std::to_string(i)), 60 * second_ns);
+      if (!tenant) {
+        failures[i] = vmm::describe(tenant.error());
+        return;
+      }
+      vmm::pool_options options;
+      options.policy.handle_bytes_max = 10 * MiB;
+      options.policy.tuning.growth_share = 0;
+      vmm::stream_pool pool(**tenant, options);
+      const auto small = pool.allocate(2 * MiB, stream);
+      const auto peak = pool.allocate(34 * MiB, stream);
+      const auto last = pool.allocate(4 * MiB, stream);
+      for (const auto* each : {&small, &peak, &last}) {
+        if (!*each) failures[i] += vmm::describe(each->error());
+      }
+      if (!failures[i].empty()) return;
+      write(*peak, 34 * MiB, i);
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      if (!holds(*peak, 34 * MiB, i)) failures[i] = "wrong words";
+      for (const auto* each : {&last, &peak, &small}) {
+        if (!pool.free(**each, stream)) failures[i] += "a free failed";
+      }
+    });
+  }
+  for (std::thread& each : programs) each.join();
+  EXPECT_EQ(failures, (std::array<std::string, 3>{}));
 }
 
 // Also where its attempts are several, or a loan does not serve it.

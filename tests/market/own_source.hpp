@@ -34,10 +34,13 @@ class own_source final : public vmm::memory_source {
     if (what.within_ns != 0) waits_ns.push_back(what.within_ns);
     if (what.bytes > capacity_bytes_ - charged_bytes_)
       return vmm::error{vmm::errc::out_of_memory, vmm::call::none, 0, "", "the source is empty"};
+    if (what.within_ns == 0 && others_wait)
+      return vmm::error{vmm::errc::out_of_memory, vmm::call::none, 0, "", "others wait longer"};
     const std::size_t before = out.size();
-    for (std::uint64_t missing_bytes = what.bytes; missing_bytes != 0;) {
-      const std::uint64_t unit_bytes = what.unit_bytes == 0 ? what.bytes : what.unit_bytes;
-      const std::size_t found = find(vmm::next_market_size((missing_bytes - 1) % unit_bytes + 1));
+    vmm::request_record lot{.unit_bytes = what.unit_bytes};
+    lot.target_bytes = lot.missing_bytes = what.bytes;
+    while (lot.missing_bytes != 0) {
+      const std::size_t found = find(vmm::next_market_size(lot.next_bytes_max()));
       if (found == all_.size()) {
         for (; out.size() > before; out.pop_back()) all_[out.back().id - 1].is_lent = false;
         return vmm::error{vmm::errc::out_of_memory, vmm::call::none, 0, "", "the driver is full"};
@@ -49,8 +52,10 @@ class own_source final : public vmm::memory_source {
                      .size_bytes = lent.size_bytes,
                      .descriptor = lent.shared.descriptor,
                      .must_clear = lent.generation > 1});
-      missing_bytes -= lent.size_bytes;
+      lot.missing_bytes -= lent.size_bytes;
     }
+    std::ranges::sort(std::span(out).subspan(before), std::greater{},
+                      &vmm::lent_handle::size_bytes);
     charged_bytes_ += what.bytes;
     return {};
   }
@@ -73,6 +78,7 @@ class own_source final : public vmm::memory_source {
 
   std::size_t handle_count() const { return all_.size(); }
 
+  bool others_wait = false;               // longer than what does not wait
   std::vector<std::uint64_t> waits_ns;    // the longest waits of the requests that may wait
   std::function<void()> while_waiting{};  // in a take() that may wait
   vmm::source_callbacks calls{};          // of its tenant

@@ -104,10 +104,12 @@ void simulation::act(int index, const tenant_action& action) {
     case tenant_action::what::granted: {
       ++granted_count;
       std::uint64_t bytes = 0;
-      for (const market_handle& each : self.machine->take_lot(action.request)) {
+      const std::vector<market_handle> lot = self.machine->take_lot(action.request);
+      for (const market_handle& each : lot) {
         bytes += each.size_bytes();
         map(index, each);
       }
+      check_cut(lot, self.unit_bytes[action.request]);
       if (bytes < self.least_bytes[action.request]) fail("a lot is smaller than its request");
       self.deadlines.erase(action.request);
       self.least_bytes.erase(action.request);
@@ -184,19 +186,36 @@ void simulation::app_want(int index) {
   tenant_side& self = tenants_[static_cast<std::size_t>(index)];
   if (self.machine->stage() == tenant_stage::refused) return;
   const std::uint64_t unit = chance(60) ? 64 * MiB : granule;
-  const std::uint64_t least = (1 + draw(chance(20) ? 40 : 6)) * unit;
-  const std::uint64_t wish = least + (chance(20) ? draw(8) * unit : 0);
+  std::uint64_t least = (1 + draw(chance(20) ? 40 : 6)) * unit;
+  const std::uint64_t cut = chance(30) ? (1 + draw(least / granule)) * granule : 0;
+  if (cut != 0) least += (cut - least % cut) % cut;
+  const std::uint64_t wish = least + (chance(20) && cut == 0 ? draw(8) * unit : 0);
   const std::int64_t within_ns =
       chance(10) ? 0 : static_cast<std::int64_t>(10 + draw(chance(20) ? 5000 : 500)) * ms;
   const std::uint64_t request =
       self.machine->want({.least_bytes = least,
                           .wish_bytes = wish,
-                          .within_ns = static_cast<std::uint64_t>(within_ns)},
+                          .within_ns = static_cast<std::uint64_t>(within_ns),
+                          .unit_bytes = cut},
                          now_ns_);
   self.deadlines[request] = now_ns_ + within_ns;
   self.least_bytes[request] = least;
+  self.unit_bytes[request] = cut;
   self.since_ns[request] = now_ns_;
   pump_tenant(index);
+}
+
+// A growth takes units, and its end, which may be smaller if there are several.
+void simulation::check_cut(const std::vector<market_handle>& lot, std::uint64_t unit_bytes) {
+  if (unit_bytes == 0) return;
+  ++cut_count;
+  std::uint64_t bytes = 0;
+  for (const market_handle& each : lot) bytes += each.size_bytes();
+  std::vector<std::uint64_t> sizes(bytes / unit_bytes, unit_bytes);
+  if (sizes.size() > 1) sizes.back() = (1 + draw(unit_bytes / granule)) * granule;
+  if (!serves(lot, sizes))
+    fail("a lot in units of " + std::to_string(unit_bytes / MiB) + " MiB does not serve " +
+         std::to_string(sizes.back() / MiB));
 }
 
 void simulation::app_give(int index, std::uint64_t bytes) {

@@ -209,6 +209,22 @@ void simulation::change_share() {
   to_owner([this, message] { owner_->receive(controlling, message, now_ns_); });
 }
 
+// No request that is left fits, and none is refused that could be served a second later.
+void simulation::check_deadlock(std::int64_t since_ns) {
+  ++deadlock_count;
+  const vmm::owner_state& state = owner_->state();
+  if (state.records.sums().granted_bytes != 0 && now_ns_ < since_ns + 1 * s)
+    fail("a deadlock is ended at once");
+  for (const vmm::request_record& each : state.records.requests) {
+    const vmm::tenant_record* const of = state.records.tenant(each.tenant);
+    if (of == nullptr || each.is_building()) continue;
+    const std::uint64_t claimed = vmm::claimed_bytes(state, *of) + each.least_bytes;
+    const bool is_guaranteed = claimed <= of->share.guarantee_bytes;
+    const std::uint64_t created = state.records.sums().granted_bytes + each.least_bytes;
+    if (is_guaranteed && created <= state.usable_bytes) fail("a deadlock, and a guarantee fits");
+  }
+}
+
 void simulation::check_denial(const market_message& message, std::uint64_t link) {
   ++denied_count;
   if (message.reason != market_reason::deadline && message.reason != market_reason::deadlock &&
@@ -221,6 +237,7 @@ void simulation::check_denial(const market_message& message, std::uint64_t link)
   const auto least = side.least_bytes.find(message.request);
   const auto deadline = side.deadlines.find(message.request);
   if (least == side.least_bytes.end() || deadline == side.deadlines.end()) return;
+  if (message.reason == market_reason::deadlock) check_deadlock(side.since_ns.at(message.request));
   std::uint64_t charge = 0, guaranteed = 0, guarantee = 0;
   for (const vmm::tenant_record& each : owner_->state().records.tenants()) {
     if (!each.is_there()) continue;

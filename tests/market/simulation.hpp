@@ -9,6 +9,7 @@
 #include <queue>
 
 #include "../support/test.h"
+#include "loans.hpp"
 
 import vmm.backend;
 import vmm.market;
@@ -68,7 +69,7 @@ struct tenant_side {
   bool is_done = false;
   std::int64_t stopped_ns = 0;  // when it ran again last
   std::map<std::uint64_t, std::int64_t> deadlines{};
-  std::map<std::uint64_t, std::uint64_t> least_bytes{};
+  std::map<std::uint64_t, std::uint64_t> least_bytes{}, unit_bytes{};
   std::map<std::uint64_t, std::int64_t> since_ns{};
   std::vector<std::function<void()>> backlog{};
 };
@@ -97,6 +98,7 @@ class simulation {
   std::uint64_t granted_count = 0, denied_count = 0, kill_count = 0, move_count = 0;
   std::uint64_t restart_count = 0, ask_count = 0, fork_count = 0, refused_count = 0;
   std::uint64_t share_count = 0, joining_count = 0, late_count = 0, idle_ask_count = 0;
+  std::uint64_t cut_count = 0, deadlock_count = 0;
 
  private:
   std::uint64_t draw(std::uint64_t below) { return below == 0 ? 0 : random_() % below; }
@@ -120,6 +122,7 @@ class simulation {
   void driver_create(std::uint64_t handle, std::uint64_t size_bytes);
   void check_owner();
   void check_denial(const market_message& message, std::uint64_t link);
+  void check_deadlock(std::int64_t since_ns);
   [[nodiscard]] bool is_to_blame(const vmm::tenant_record& holder, std::int64_t since_ns) const;
   void change_share();
   void deliver_to_owner(std::uint64_t link, letter what);
@@ -138,6 +141,7 @@ class simulation {
   void close_link(std::uint64_t link);
   void app_step(int index);
   void app_want(int index);
+  void check_cut(const std::vector<market_handle>& lot, std::uint64_t unit_bytes);
   void app_give(int index, std::uint64_t bytes);
   void app_ask(int index, const market_message& ask);
   void kill_tenant(int index);

@@ -20,7 +20,7 @@ TEST(Market, EverySchedule) {
   const std::uint64_t count = number_of("VMM_MARKET_SCHEDULES", VMM_MARKET_USUAL);
   std::uint64_t granted = 0, denied = 0, kills = 0, restarts = 0, recalls = 0, forks = 0;
   std::uint64_t moves = 0, refused = 0, hash = 0, shares = 0, waits = 0, lates = 0;
-  std::uint64_t idle_recalls = 0;
+  std::uint64_t idle_recalls = 0, cuts = 0, deadlocks = 0;
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
     market_test::simulation schedule(seed);
     ASSERT_TRUE(schedule.run()) << "VMM_MARKET_SEED=" << seed << ": " << schedule.broken;
@@ -36,6 +36,8 @@ TEST(Market, EverySchedule) {
     waits += schedule.joining_count;
     lates += schedule.late_count;
     idle_recalls += schedule.idle_ask_count;
+    cuts += schedule.cut_count;
+    deadlocks += schedule.deadlock_count;
     hash = hash * 31 + schedule.hash;
   }
   std::printf(
@@ -43,14 +45,16 @@ TEST(Market, EverySchedule) {
       "%llu restarts, %llu "
       "forks, %llu mappings, %llu refused creates, %llu changed shares, %llu events beside a "
       "tenant "
-      "that waits to join, %llu beside a late import; hash %016llx\n",
+      "that waits to join, %llu beside a late import, %llu lots in units, %llu deadlocks; hash "
+      "%016llx\n",
       static_cast<unsigned long long>(count), static_cast<unsigned long long>(granted),
       static_cast<unsigned long long>(denied), static_cast<unsigned long long>(recalls),
       static_cast<unsigned long long>(idle_recalls), static_cast<unsigned long long>(kills),
       static_cast<unsigned long long>(restarts), static_cast<unsigned long long>(forks),
       static_cast<unsigned long long>(moves), static_cast<unsigned long long>(refused),
       static_cast<unsigned long long>(shares), static_cast<unsigned long long>(waits),
-      static_cast<unsigned long long>(lates), static_cast<unsigned long long>(hash));
+      static_cast<unsigned long long>(lates), static_cast<unsigned long long>(cuts),
+      static_cast<unsigned long long>(deadlocks), static_cast<unsigned long long>(hash));
   if (count >= 1000) {
     EXPECT_GT(granted, count);
     EXPECT_GT(recalls - idle_recalls, count / 10);
@@ -60,6 +64,8 @@ TEST(Market, EverySchedule) {
     EXPECT_GT(shares, count / 10);
     EXPECT_GT(waits, count / 10);
     EXPECT_GT(lates, 0u);
+    EXPECT_GT(cuts, count / 10);
+    EXPECT_GT(deadlocks, 0u);
   }
 }
 
