@@ -167,8 +167,10 @@ std::uint64_t tenant_driver::borrow(const timed_bytes& what) noexcept {
   if (!mine.handles.empty()) source_->give(mine.handles);
   if (what.bytes == 0 || what.bytes > std::uint64_t{1} << 62) return 0;
   const std::uint64_t unit_bytes = mine.refused_bytes;
-  const std::uint64_t bytes =
-      round_up(what.bytes, unit_bytes == 0 ? market_granule_bytes : unit_bytes);
+  const std::uint64_t exact_bytes = round_up(what.bytes, market_granule_bytes);
+  const std::uint64_t whole_bytes =
+      unit_bytes == 0 ? exact_bytes : round_up(what.bytes, unit_bytes);
+  const std::uint64_t bytes = source_->check_possible(whole_bytes) ? whole_bytes : exact_bytes;
   source_loans::loan next;
   try {
     if (!source_->take({bytes, what.within_ns, unit_bytes}, next.handles)) {

@@ -528,20 +528,23 @@ TEST(MarketMoving, ARequestThatCanNeverBeServedBorrowsNothing) {
   EXPECT_TRUE(blocks.free(*block));
 }
 
-// Handles of 16 MiB, and one of 4: no request waits longer than that of the loan.
+// Handles of 12 MiB, and one of 2: no request waits longer than that of the loan, also where six
+// handles of 12 are more than the tenant can have.
 TEST(MarketMoving, ALoanServesTheSmallerEndOfAGrowth) {
-  const auto tenant = market_test::open_fake_tenant(vmm::fake::profile::cuda(), 64 * MiB);
-  ASSERT_TRUE(tenant) << vmm::describe(tenant.error());
-  vmm::tenant_driver& driver = **tenant;
-  static_cast<market_test::own_source&>(driver.source()).others_wait = true;
-  vmm::pool_options options;
-  options.policy.handle_bytes_max = 16 * MiB;
-  options.policy.tuning.growth_share = 0;
-  vmm::stream_pool pool(driver, options);
-  const auto at = pool.allocate(36 * MiB, stream);
-  ASSERT_TRUE(at) << vmm::describe(at.error());
-  EXPECT_EQ(driver.source().totals().charged_bytes, 36 * MiB);
-  EXPECT_TRUE(pool.free(*at, stream));
+  for (const std::uint64_t size_bytes : {38 * MiB, 62 * MiB}) {
+    const auto tenant = market_test::open_fake_tenant(vmm::fake::profile::cuda(), 64 * MiB);
+    ASSERT_TRUE(tenant) << vmm::describe(tenant.error());
+    vmm::tenant_driver& driver = **tenant;
+    static_cast<market_test::own_source&>(driver.source()).others_wait = true;
+    vmm::pool_options options;
+    options.policy.handle_bytes_max = 12 * MiB;
+    options.policy.tuning.growth_share = 0;
+    vmm::stream_pool pool(driver, options);
+    const auto at = pool.allocate(size_bytes, stream);
+    ASSERT_TRUE(at) << vmm::describe(at.error());
+    EXPECT_EQ(driver.source().totals().charged_bytes, size_bytes);
+    EXPECT_TRUE(pool.free(*at, stream));
+  }
 }
 
 // Each peak is more than half of the device, and the last piece of a growth is small.

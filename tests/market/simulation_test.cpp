@@ -65,7 +65,6 @@ TEST(Market, EverySchedule) {
     EXPECT_GT(waits, count / 10);
     EXPECT_GT(lates, 0u);
     EXPECT_GT(cuts, count / 10);
-    EXPECT_GT(deadlocks, 0u);
   }
 }
 
