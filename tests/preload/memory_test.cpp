@@ -219,6 +219,12 @@ child::outcome looked_into(const std::vector<std::string>& words,
 
 }  // namespace
 
+TEST(Managed, NoContextEndsBeforeTheWaitForItsWorkNorServesAfterwards) {
+  const child::outcome seen = looked_into({"reset_beside_a_wait"}, {"VMM_KEEP=0"});
+  EXPECT_EQ(seen.out, "stale 0\n") << seen.err;
+  EXPECT_EQ(seen.code, 0) << seen.err;
+}
+
 TEST(Managed, InvariantsHoldAfterEachStepOfRandomPrograms) {
   for (const char* how : {"VMM_COPY=off", "VMM_COPY=alias", "VMM_FREE=wait", "VMM_KEEP=0"}) {
     const child::outcome seen = looked_into({"random", "1000", "40"}, {how});

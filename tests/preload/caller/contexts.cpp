@@ -102,6 +102,51 @@ void reset_beside_frees(const arguments& all) {
   std::printf("done\n");
 }
 
+// A request that finds freed memory unfinished leaves the gate and waits: there the context ends,
+// or would.
+void reset_beside_a_wait(const arguments&) {
+  struct meeting {
+    const driver& cu;
+    bool (*is_ending)() = nullptr;
+    std::atomic<bool> has_begun = false;
+    std::atomic<bool> is_over = false;
+  };
+  const driver cu = load_started();
+  meeting with{cu};
+  const auto on_gate = reinterpret_cast<void (*)(void (*)(void*), void*)>(
+      dlsym(RTLD_DEFAULT, "vmm_preload_on_gate"));
+  with.is_ending = reinterpret_cast<bool (*)()>(dlsym(RTLD_DEFAULT, "vmm_preload_is_ending"));
+  must(on_gate != nullptr && with.is_ending != nullptr, "a library that calls at its gate");
+  const device_pointer freed = make(cu, 4 * mebibyte);
+  cu.manual(1);
+  must(cu.fill(freed, 1, 4 * mebibyte, make_stream(cu)) == code::success, "a fill");
+  must(cu.free(freed) == code::success, "a free");
+  std::thread other([&] {
+    while (!with.has_begun.load()) std::this_thread::yield();
+    must(cu.reset(0) == code::success, "a reset");
+    with.is_over = true;
+  });
+  const unsigned long long before = cu.calls("cuEventSynchronize");
+  on_gate(
+      [](void* data) {
+        meeting& here = *static_cast<meeting*>(data);
+        here.cu.finish();
+        here.cu.manual(0);
+        here.has_begun = true;
+        while (!here.is_over.load() && !here.is_ending()) std::this_thread::yield();
+      },
+      &with);
+  device_pointer at = 0;
+  (void)cu.allocate(&at, 2 * mebibyte);
+  other.join();
+  expect(cu.calls("cuEventSynchronize") == before + 1, "a wait for the freed block");
+  std::printf("stale %llu\n", cu.stale());
+  start(cu);
+  const device_pointer again = make(cu, 2 * mebibyte);
+  expect(cu.free(again) == code::success, "a free");
+  no_misuse(cu);
+}
+
 // A device with access to a pool uses its memory: cuMemFree covers its work, too.
 void pool_users(const arguments& all) {
   const bool is_managed = !all.empty();

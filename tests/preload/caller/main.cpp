@@ -83,6 +83,7 @@ constexpr std::array words{
     word{"contexts", contexts},
     word{"refused_reset", refused_reset},
     word{"reset_beside_frees", reset_beside_frees},
+    word{"reset_beside_a_wait", reset_beside_a_wait},
     word{"pool_users", pool_users},
     word{"random", random_programs},
     word{"programs_beside", programs_beside},

@@ -94,6 +94,7 @@ void block_in_two_hands(const arguments& all);
 void contexts(const arguments& all);
 void refused_reset(const arguments& all);
 void reset_beside_frees(const arguments& all);
+void reset_beside_a_wait(const arguments& all);
 void pool_users(const arguments& all);
 
 void random_programs(const arguments& all);
