@@ -144,10 +144,9 @@ void explain_folder(const char* path, int failure, char* text, std::size_t size)
   if (const char* const limit = limit_text(failure); limit != nullptr) {
     (void)std::snprintf(text, size, "%s", limit);
   } else if (!is_there) {
-    (void)std::snprintf(text, size,
-                        "it cannot be made (%s): the folder above it is to be there, and this "
-                        "user's to write",
-                        errno_name(failure));
+    (void)std::snprintf(text, size, "it cannot be made (%s): %s", errno_name(failure),
+                        failure == ENOENT ? "the folder above it is to be there"
+                                          : file_text(failure, "name another folder"));
   } else if (!S_ISDIR(facts.st_mode)) {
     (void)std::snprintf(text, size, "it is %s: name a folder",
                         S_ISLNK(facts.st_mode) ? "a symbolic link" : "not a folder");
@@ -155,8 +154,8 @@ void explain_folder(const char* path, int failure, char* text, std::size_t size)
     (void)std::snprintf(text, size, "it is of user %u, and this is user %u: name another folder",
                         facts.st_uid, ::geteuid());
   } else {
-    (void)std::snprintf(text, size, "it has mode %04o, and must have 0700: %s", mode,
-                        (mode & 01000U) != 0 ? "name a folder in it" : "change it with chmod");
+    (void)std::snprintf(text, size, "it has mode %04o, and must have 0700: name another folder%s",
+                        mode, (mode & 01000U) != 0 ? " in it" : ", or change it with chmod");
   }
 }
 

@@ -77,6 +77,11 @@ result<core_plan> plan_core(driver_interface& driver, const memory_options& opti
     plan.unit.minimum_bytes = std::max(plan.unit.minimum_bytes, unit->minimum_bytes);
     plan.unit.recommended_bytes = std::max(plan.unit.recommended_bytes, unit->recommended_bytes);
   }
+  if (options.budget_bytes != 0 && options.budget_bytes < plan.unit.minimum_bytes)
+    return refuse_beyond(options.budget_bytes,
+                         "budget_bytes (VMM_BUDGET) is 0 for no budget, or at least one unit of "
+                         "the device's memory",
+                         "the bytes of a unit are", plan.unit.minimum_bytes);
   plan.options.physical.like = wanted;
   plan.options.physical.budget_bytes = options.budget_bytes;
   plan.options.reservation.reservation_bytes = options.reservation_bytes;

@@ -96,6 +96,11 @@ status stream_pool::make_parts() {
       !fits) {
     return fits;
   }
+  if (options_.budget_bytes != 0 && options_.budget_bytes < page_bytes)
+    return refuse_beyond(options_.budget_bytes,
+                         "budget_bytes (VMM_BUDGET) is 0 for no budget, or at least one page, "
+                         "page_bytes (VMM_POOL_PAGE_SIZE)",
+                         "the bytes of a page are", page_bytes);
   check(page_bytes % unit_bytes == 0, "a page is not a multiple of the granularity");
   check(segment_bytes % page_bytes == 0, "a segment is not a multiple of a page");
   core_options core = planned->options;

@@ -530,10 +530,11 @@ TEST_F(WrongUse, PoolOptionsOutOfRange) {
     o.place = VMM_PLACE_HOST;
     o.place_ordinal = 1;
   });
+  refuses([](vmm_pool_options& o) { o.budget_bytes = MiB; });
   refuses(
       [](vmm_pool_options& o) {
-        o.budget_bytes = MiB;
-        o.page_count = 1;
+        o.budget_bytes = 4 * MiB;
+        o.page_count = 3;
       },
       VMM_ERROR_OVER_BUDGET);
 }

@@ -542,10 +542,11 @@ TEST_F(MarketProcesses, APlaceThatIsNotAnOwnersIsRefused) {
   std::filesystem::create_directory(wide);
   ::chmod(wide.c_str(), 0755);
   std::vector<std::array<std::string, 2>> places{
-      {wide, "/wide: it has mode 0755, and must have 0700: change it with chmod"},
-      {"/tmp", "/tmp: it has mode 1777, and must have 0700: name a folder in it"},
+      {wide, "/wide: it has mode 0755, and must have 0700: name another folder, or change it"},
+      {"/tmp", "/tmp: it has mode 1777, and must have 0700: name another folder in it"},
       {link, "/link: it is a symbolic link: name a folder"},
       {file, "/file: it is not a folder: name a folder"},
+      {folder_ + "/" + std::string(300, 'x'), "it cannot be made (ENAMETOOLONG): the path or a"},
       {folder_ + "/none/a", "/none/a: it cannot be made (ENOENT): the folder above it is to be"}};
   if (::geteuid() == 0) {
     const std::string others = folder_ + "/others";
@@ -560,7 +561,7 @@ TEST_F(MarketProcesses, APlaceThatIsNotAnOwnersIsRefused) {
     tenant_options given = options("one");
     given.timeout_ms = 300;
     given.directory = place;
-    if (contains(place, "/none/")) continue;  // only a program makes one
+    if (contains(why, "cannot be made")) continue;  // only a program makes one
     const auto source = vmm::join_market(given, {});
     ASSERT_FALSE(source);
     EXPECT_EQ(source.error().code, vmm::errc::not_permitted);
