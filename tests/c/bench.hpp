@@ -6,6 +6,7 @@
 
 #include "../support/test.h"
 #include "vmm.h"
+#include "vmm_allocator.h"
 
 namespace c_test {
 
@@ -48,6 +49,15 @@ inline vmm_manager_options manager_defaults() {
   vmm_manager_options options;
   EXPECT_GOOD(vmm_manager_options_init(&options, sizeof(options)));
   return options;
+}
+
+inline vmm_allocator* make_allocator(const char* driver) {
+  vmm_allocator_options options;
+  vmm_allocator* made = nullptr;
+  EXPECT_GOOD(vmm_allocator_options_init(&options, sizeof(options)));
+  options.driver = driver;
+  EXPECT_GOOD(vmm_allocator_create(&options, &made));
+  return made;
 }
 
 // Everything on one driver, closed in order and found whole at the end.

@@ -62,190 +62,97 @@ inline arguments& given() {
   return all;
 }
 
-inline vmm_driver* as_driver(void* handle) { return static_cast<vmm_driver*>(handle); }
-inline vmm_pool* as_pool(void* handle) { return static_cast<vmm_pool*>(handle); }
-inline vmm_manager* as_manager(void* handle) { return static_cast<vmm_manager*>(handle); }
+// A handle as each call takes its own.
+struct any_handle {
+  void* number;
+  template <class Object>
+  operator Object*() const {  // NOLINT(google-explicit-constructor)
+    return static_cast<Object*>(number);
+  }
+};
+
+// A row of a table: the name of a call, and its arguments; the first is the handle `h`.
+#define VMM_CALL(kind, name, arguments)    \
+  call_with_handle {                       \
+    #name, takes::kind, [](void* handle) { \
+      const any_handle h{handle};          \
+      return name arguments;               \
+    }                                      \
+  }
 
 inline constexpr std::array driver_calls{
-    call_with_handle{
-        "vmm_driver_query_peer", takes::driver,
-        [](void* h) { return vmm_driver_query_peer(as_driver(h), 0, 0, &given().word, nullptr); }},
-    call_with_handle{"vmm_driver_get_access", takes::driver,
-                     [](void* h) {
-                       return vmm_driver_get_access(as_driver(h), &given(), VMM_PLACE_DEVICE, 0,
-                                                    &given().word);
-                     }},
-    call_with_handle{
-        "vmm_share_export", takes::driver,
-        [](void* h) { return vmm_share_export(as_driver(h), &given().exported, &given().share); }},
-    call_with_handle{"vmm_driver_query", takes::driver,
-                     [](void* h) { return vmm_driver_query(as_driver(h), &given().info); }},
-    call_with_handle{
-        "vmm_driver_memory", takes::driver,
-        [](void* h) { return vmm_driver_memory(as_driver(h), &given().number, nullptr); }},
-    call_with_handle{
-        "vmm_driver_create_stream", takes::driver,
-        [](void* h) { return vmm_driver_create_stream(as_driver(h), &given().stream); }},
-    call_with_handle{"vmm_driver_destroy_stream", takes::driver,
-                     [](void* h) { return vmm_driver_destroy_stream(as_driver(h), &given()); }},
-    call_with_handle{"vmm_driver_synchronize_stream", takes::driver,
-                     [](void* h) { return vmm_driver_synchronize_stream(as_driver(h), nullptr); }},
-    call_with_handle{
-        "vmm_driver_order_streams", takes::driver,
-        [](void* h) { return vmm_driver_order_streams(as_driver(h), nullptr, nullptr); }},
-    call_with_handle{
-        "vmm_driver_write", takes::driver,
-        [](void* h) { return vmm_driver_write(as_driver(h), &given().bytes, &given().bytes, 0); }},
-    call_with_handle{
-        "vmm_driver_read", takes::driver,
-        [](void* h) { return vmm_driver_read(as_driver(h), &given().bytes, &given().bytes, 0); }},
-    call_with_handle{
-        "vmm_driver_fill", takes::driver,
-        [](void* h) { return vmm_driver_fill(as_driver(h), &given().bytes, 0, 0, nullptr); }},
-    call_with_handle{"vmm_pool_create", takes::driver,
-                     [](void* h) { return vmm_pool_create(as_driver(h), nullptr, &given().pool); }},
-    call_with_handle{
-        "vmm_manager_create", takes::driver,
-        [](void* h) { return vmm_manager_create(as_driver(h), nullptr, &given().manager); }},
+    VMM_CALL(driver, vmm_driver_query_peer, (h, 0, 0, &given().word, nullptr)),
+    VMM_CALL(driver, vmm_driver_get_access, (h, &given(), VMM_PLACE_DEVICE, 0, &given().word)),
+    VMM_CALL(driver, vmm_share_export, (h, &given().exported, &given().share)),
+    VMM_CALL(driver, vmm_driver_query, (h, &given().info)),
+    VMM_CALL(driver, vmm_driver_memory, (h, &given().number, nullptr)),
+    VMM_CALL(driver, vmm_driver_create_stream, (h, &given().stream)),
+    VMM_CALL(driver, vmm_driver_destroy_stream, (h, &given())),
+    VMM_CALL(driver, vmm_driver_synchronize_stream, (h, nullptr)),
+    VMM_CALL(driver, vmm_driver_order_streams, (h, nullptr, nullptr)),
+    VMM_CALL(driver, vmm_driver_write, (h, &given().bytes, &given().bytes, 0)),
+    VMM_CALL(driver, vmm_driver_read, (h, &given().bytes, &given().bytes, 0)),
+    VMM_CALL(driver, vmm_driver_fill, (h, &given().bytes, 0, 0, nullptr)),
+    VMM_CALL(driver, vmm_pool_create, (h, nullptr, &given().pool)),
+    VMM_CALL(driver, vmm_manager_create, (h, nullptr, &given().manager)),
 };
 
 inline constexpr std::array pool_calls{
-    call_with_handle{"vmm_pool_set_peers", takes::pool,
-                     [](void* h) { return vmm_pool_set_peers(as_pool(h), &given().grant, 1); }},
-    call_with_handle{"vmm_pool_allocate_dedicated", takes::pool,
-                     [](void* h) {
-                       return vmm_pool_allocate_dedicated(as_pool(h), 4096, nullptr, &given().at);
-                     }},
-    call_with_handle{
-        "vmm_pool_set_access", takes::pool,
-        [](void* h) { return vmm_pool_set_access(as_pool(h), &given(), &given().grant, 1); }},
-    call_with_handle{
-        "vmm_pool_allocate", takes::pool,
-        [](void* h) { return vmm_pool_allocate(as_pool(h), 4096, nullptr, &given().at); }},
-    call_with_handle{"vmm_pool_allocate_aligned", takes::pool,
-                     [](void* h) {
-                       return vmm_pool_allocate_aligned(as_pool(h), 4096, 256, nullptr,
-                                                        &given().at);
-                     }},
-    call_with_handle{"vmm_pool_free", takes::pool,
-                     [](void* h) { return vmm_pool_free(as_pool(h), &given(), nullptr); }},
-    call_with_handle{"vmm_pool_free_sized", takes::pool,
-                     [](void* h) { return vmm_pool_free_sized(as_pool(h), &given(), 1, nullptr); }},
-    call_with_handle{"vmm_pool_free_unordered", takes::pool,
-                     [](void* h) { return vmm_pool_free_unordered(as_pool(h), &given()); }},
-    call_with_handle{"vmm_pool_capture_begin", takes::pool,
-                     [](void* h) { return vmm_pool_capture_begin(as_pool(h)); }},
-    call_with_handle{"vmm_pool_capture_end", takes::pool,
-                     [](void* h) { return vmm_pool_capture_end(as_pool(h)); }},
-    call_with_handle{"vmm_pool_pin", takes::pool,
-                     [](void* h) { return vmm_pool_pin(as_pool(h), &given()); }},
-    call_with_handle{"vmm_pool_unpin", takes::pool,
-                     [](void* h) { return vmm_pool_unpin(as_pool(h), &given()); }},
-    call_with_handle{"vmm_pool_forget_stream", takes::pool,
-                     [](void* h) { return vmm_pool_forget_stream(as_pool(h), nullptr); }},
-    call_with_handle{
-        "vmm_pool_capture_number", takes::pool,
-        [](void* h) { return vmm_pool_capture_number(as_pool(h), nullptr, &given().number); }},
-    call_with_handle{"vmm_pool_capture_release", takes::pool,
-                     [](void* h) { return vmm_pool_capture_release(as_pool(h), 1, nullptr); }},
-    call_with_handle{"vmm_pool_synchronize", takes::pool,
-                     [](void* h) { return vmm_pool_synchronize(as_pool(h)); }},
-    call_with_handle{"vmm_pool_trim", takes::pool,
-                     [](void* h) { return vmm_pool_trim(as_pool(h), 0, &given().report); }},
-    call_with_handle{
-        "vmm_pool_preallocate", takes::pool,
-        [](void* h) { return vmm_pool_preallocate(as_pool(h), 4096, nullptr, &given().prepared); }},
-    call_with_handle{
-        "vmm_pool_get_statistics", takes::pool,
-        [](void* h) { return vmm_pool_get_statistics(as_pool(h), &given().pool_numbers); }},
-    call_with_handle{
-        "vmm_pool_regions", takes::pool,
-        [](void* h) { return vmm_pool_regions(as_pool(h), nullptr, 0, &given().number); }},
-    call_with_handle{
-        "vmm_pool_dump", takes::pool,
-        [](void* h) { return vmm_pool_dump(as_pool(h), nullptr, 0, &given().number); }},
-    call_with_handle{"vmm_pool_last_shortage", takes::pool,
-                     [](void* h) { return vmm_pool_last_shortage(as_pool(h), &given().shortage); }},
-    call_with_handle{
-        "vmm_pool_subscribe", takes::pool,
-        [](void* h) { return vmm_pool_subscribe(as_pool(h), &ignore, nullptr, &given().number); }},
-    call_with_handle{"vmm_pool_unsubscribe", takes::pool,
-                     [](void* h) { return vmm_pool_unsubscribe(as_pool(h), 77); }},
-    call_with_handle{"vmm_pool_remap_epoch", takes::pool,
-                     [](void* h) { return vmm_pool_remap_epoch(as_pool(h), &given().number); }},
-    call_with_handle{"vmm_pool_validate", takes::pool,
-                     [](void* h) { return vmm_pool_validate(as_pool(h)); }},
+    VMM_CALL(pool, vmm_pool_set_peers, (h, &given().grant, 1)),
+    VMM_CALL(pool, vmm_pool_allocate_dedicated, (h, 4096, nullptr, &given().at)),
+    VMM_CALL(pool, vmm_pool_set_access, (h, &given(), &given().grant, 1)),
+    VMM_CALL(pool, vmm_pool_allocate, (h, 4096, nullptr, &given().at)),
+    VMM_CALL(pool, vmm_pool_allocate_aligned, (h, 4096, 256, nullptr, &given().at)),
+    VMM_CALL(pool, vmm_pool_free, (h, &given(), nullptr)),
+    VMM_CALL(pool, vmm_pool_free_sized, (h, &given(), 1, nullptr)),
+    VMM_CALL(pool, vmm_pool_free_unordered, (h, &given())),
+    VMM_CALL(pool, vmm_pool_capture_begin, (h)),
+    VMM_CALL(pool, vmm_pool_capture_end, (h)),
+    VMM_CALL(pool, vmm_pool_pin, (h, &given())),
+    VMM_CALL(pool, vmm_pool_unpin, (h, &given())),
+    VMM_CALL(pool, vmm_pool_forget_stream, (h, nullptr)),
+    VMM_CALL(pool, vmm_pool_capture_number, (h, nullptr, &given().number)),
+    VMM_CALL(pool, vmm_pool_capture_release, (h, 1, nullptr)),
+    VMM_CALL(pool, vmm_pool_synchronize, (h)),
+    VMM_CALL(pool, vmm_pool_trim, (h, 0, &given().report)),
+    VMM_CALL(pool, vmm_pool_preallocate, (h, 4096, nullptr, &given().prepared)),
+    VMM_CALL(pool, vmm_pool_get_statistics, (h, &given().pool_numbers)),
+    VMM_CALL(pool, vmm_pool_regions, (h, nullptr, 0, &given().number)),
+    VMM_CALL(pool, vmm_pool_dump, (h, nullptr, 0, &given().number)),
+    VMM_CALL(pool, vmm_pool_last_shortage, (h, &given().shortage)),
+    VMM_CALL(pool, vmm_pool_subscribe, (h, &ignore, nullptr, &given().number)),
+    VMM_CALL(pool, vmm_pool_unsubscribe, (h, 77)),
+    VMM_CALL(pool, vmm_pool_remap_epoch, (h, &given().number)),
+    VMM_CALL(pool, vmm_pool_validate, (h)),
 };
 
 inline constexpr std::array manager_calls{
-    call_with_handle{
-        "vmm_manager_set_access", takes::manager,
-        [](void* h) { return vmm_manager_set_access(as_manager(h), &given(), &given().grant, 1); }},
-    call_with_handle{"vmm_manager_set_part_access", takes::manager,
-                     [](void* h) {
-                       return vmm_manager_set_part_access(as_manager(h), &given(), 1,
-                                                          &given().grant, 1);
-                     }},
-    call_with_handle{"vmm_manager_parts", takes::manager,
-                     [](void* h) {
-                       std::uint64_t count = 0;
-                       return vmm_manager_parts(as_manager(h), &given(), nullptr, 0, &count);
-                     }},
-    call_with_handle{
-        "vmm_manager_set_peers", takes::manager,
-        [](void* h) { return vmm_manager_set_peers(as_manager(h), &given().grant, 1); }},
-    call_with_handle{"vmm_share_export_block", takes::manager,
-                     [](void* h) {
-                       return vmm_share_export_block(as_manager(h), &given(), &given().exported,
-                                                     &given().share);
-                     }},
-    call_with_handle{"vmm_growable_create", takes::manager,
-                     [](void* h) {
-                       return vmm_growable_create(as_manager(h), &given().growth,
-                                                  &given().growable);
-                     }},
-    call_with_handle{
-        "vmm_manager_allocate", takes::manager,
-        [](void* h) { return vmm_manager_allocate(as_manager(h), &given().request, &given().at); }},
-    call_with_handle{"vmm_manager_free", takes::manager,
-                     [](void* h) { return vmm_manager_free(as_manager(h), &given()); }},
-    call_with_handle{"vmm_manager_free_on", takes::manager,
-                     [](void* h) { return vmm_manager_free_on(as_manager(h), &given(), nullptr); }},
-    call_with_handle{"vmm_manager_free_idle", takes::manager,
-                     [](void* h) { return vmm_manager_free_idle(as_manager(h), &given()); }},
-    call_with_handle{
-        "vmm_manager_resize", takes::manager,
-        [](void* h) { return vmm_manager_resize(as_manager(h), &given().resize, &given().at); }},
-    call_with_handle{"vmm_manager_copy", takes::manager,
-                     [](void* h) { return vmm_manager_copy(as_manager(h), &given().copy); }},
-    call_with_handle{"vmm_manager_forget_stream", takes::manager,
-                     [](void* h) { return vmm_manager_forget_stream(as_manager(h), nullptr); }},
-    call_with_handle{"vmm_manager_synchronize", takes::manager,
-                     [](void* h) { return vmm_manager_synchronize(as_manager(h), &given()); }},
-    call_with_handle{
-        "vmm_manager_find", takes::manager,
-        [](void* h) { return vmm_manager_find(as_manager(h), &given(), &given().block); }},
-    call_with_handle{"vmm_manager_trim", takes::manager,
-                     [](void* h) { return vmm_manager_trim(as_manager(h), 0, &given().report); }},
-    call_with_handle{"vmm_manager_get_statistics", takes::manager,
-                     [](void* h) {
-                       return vmm_manager_get_statistics(as_manager(h), &given().manager_numbers);
-                     }},
-    call_with_handle{
-        "vmm_manager_extents", takes::manager,
-        [](void* h) { return vmm_manager_extents(as_manager(h), nullptr, 0, &given().number); }},
-    call_with_handle{"vmm_manager_validate", takes::manager,
-                     [](void* h) { return vmm_manager_validate(as_manager(h)); }},
+    VMM_CALL(manager, vmm_manager_set_access, (h, &given(), &given().grant, 1)),
+    VMM_CALL(manager, vmm_manager_set_part_access, (h, &given(), 1, &given().grant, 1)),
+    VMM_CALL(manager, vmm_manager_parts, (h, &given(), nullptr, 0, &given().number)),
+    VMM_CALL(manager, vmm_manager_set_peers, (h, &given().grant, 1)),
+    VMM_CALL(manager, vmm_share_export_block, (h, &given(), &given().exported, &given().share)),
+    VMM_CALL(manager, vmm_growable_create, (h, &given().growth, &given().growable)),
+    VMM_CALL(manager, vmm_manager_allocate, (h, &given().request, &given().at)),
+    VMM_CALL(manager, vmm_manager_free, (h, &given())),
+    VMM_CALL(manager, vmm_manager_free_on, (h, &given(), nullptr)),
+    VMM_CALL(manager, vmm_manager_free_idle, (h, &given())),
+    VMM_CALL(manager, vmm_manager_resize, (h, &given().resize, &given().at)),
+    VMM_CALL(manager, vmm_manager_copy, (h, &given().copy)),
+    VMM_CALL(manager, vmm_manager_forget_stream, (h, nullptr)),
+    VMM_CALL(manager, vmm_manager_synchronize, (h, &given())),
+    VMM_CALL(manager, vmm_manager_find, (h, &given(), &given().block)),
+    VMM_CALL(manager, vmm_manager_trim, (h, 0, &given().report)),
+    VMM_CALL(manager, vmm_manager_get_statistics, (h, &given().manager_numbers)),
+    VMM_CALL(manager, vmm_manager_extents, (h, nullptr, 0, &given().number)),
+    VMM_CALL(manager, vmm_manager_validate, (h)),
 };
 
 // Null is nothing to destroy; every other handle that is none is refused here, too.
 inline constexpr std::array ending_calls{
-    call_with_handle{"vmm_driver_close", takes::driver,
-                     [](void* h) { return vmm_driver_close(as_driver(h)); }},
-    call_with_handle{"vmm_pool_destroy", takes::pool,
-                     [](void* h) { return vmm_pool_destroy(as_pool(h)); }},
-    call_with_handle{"vmm_manager_destroy", takes::manager,
-                     [](void* h) { return vmm_manager_destroy(as_manager(h)); }},
+    VMM_CALL(driver, vmm_driver_close, (h)),
+    VMM_CALL(pool, vmm_pool_destroy, (h)),
+    VMM_CALL(manager, vmm_manager_destroy, (h)),
 };
 
 template <class Visit>

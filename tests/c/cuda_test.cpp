@@ -8,7 +8,6 @@
 
 #include "bench.hpp"
 #include "vmm.h"
-#include "vmm_allocator.h"
 
 namespace {
 
@@ -61,11 +60,7 @@ TEST_F(Cuda, TheStreamOfEachThreadIsRefused) {
 // A free waits for what the block was recorded on: of the stream of each thread that would be the
 // freeing thread's own, and not the recording one's.
 TEST_F(Cuda, TheStreamOfEachThreadIsNotRecorded) {
-  vmm_allocator_options options;
-  EXPECT_GOOD(vmm_allocator_options_init(&options, sizeof(options)));
-  options.driver = "cuda";
-  vmm_allocator* made = nullptr;
-  ASSERT_GOOD(vmm_allocator_create(&options, &made));
+  vmm_allocator* made = c_test::make_allocator("cuda");
   void* block = nullptr;
   EXPECT_GOOD(vmm_allocator_allocate(made, 4096, 0, nullptr, &block));
   EXPECT_FAILS(vmm_allocator_record_stream(made, block, stream_of(2)), VMM_ERROR_INVALID_ARGUMENT);
@@ -81,11 +76,7 @@ TEST_F(Cuda, TheStreamOfEachThreadIsNotRecorded) {
 TEST_F(Cuda, IdleMemoryServesAllocatorsOverOtherDriversOfTheDevice) {
   std::uint64_t total = 0;
   ASSERT_GOOD(vmm_driver_memory(driver, nullptr, &total));
-  vmm_allocator_options options;
-  EXPECT_GOOD(vmm_allocator_options_init(&options, sizeof(options)));
-  options.driver = "cuda";
-  vmm_allocator* framework = nullptr;
-  ASSERT_GOOD(vmm_allocator_create(&options, &framework));
+  vmm_allocator* const framework = c_test::make_allocator("cuda");
   const std::uint64_t most = total / 4 * 3;
   void* at = nullptr;
   EXPECT_GOOD(vmm_allocator_allocate(framework, most, 0, nullptr, &at));

@@ -7,7 +7,7 @@
 // enter and leave objects that others destroy, and each object reports whether a thread was inside
 // when it was destroyed. The destroying thread frees it, so that sanitizers detect late accesses.
 #include "handles.hpp"
-#include "../support/test.h"
+#include "../support/child.hpp"
 
 namespace {
 
@@ -138,12 +138,7 @@ TEST(Handles, ADecisionEndsInAForkedChild) {
   void* const handle = add_handle(handle_kind::pool, &object);
   handle_slot* const slot = claim_handle(handle, handle_kind::pool);
   ASSERT_NE(slot, nullptr);
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) _exit(static_cast<bool>(call_on<thing>(handle)) ? 0 : 1);
-  int status = -1;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+  EXPECT_EQ(code_of_child([&] { return call_on<thing>(handle) ? 0 : 1; }), 0);
   close_handle(*slot);
   drop_handle(*slot);
 }

@@ -7,7 +7,6 @@
 // looked at, since their contents are tests/history's.
 #include "bench.hpp"
 #include "vmm.h"
-#include "vmm_allocator.h"
 
 namespace {
 
@@ -132,11 +131,7 @@ TEST_F(History, AShortageWritesByItself) {
 }
 
 TEST_F(History, AnAllocatorIsRecordedDeviceByDevice) {
-  vmm_allocator_options options;
-  ASSERT_GOOD(vmm_allocator_options_init(&options, sizeof(options)));
-  options.driver = "fake";
-  vmm_allocator* allocator = nullptr;
-  ASSERT_GOOD(vmm_allocator_create(&options, &allocator));
+  vmm_allocator* const allocator = c_test::make_allocator("fake");
   ASSERT_GOOD(vmm_history_start(allocator, 3, nullptr));
   EXPECT_FAILS(vmm_history_stop(allocator, 2, nullptr), VMM_ERROR_INVALID_ARGUMENT);
   EXPECT_FAILS(vmm_history_start(allocator, 64, nullptr), VMM_ERROR_INVALID_ARGUMENT);

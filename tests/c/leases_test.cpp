@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "bench.hpp"
-#include "vmm_allocator.h"
 
 namespace {
 
@@ -28,15 +27,6 @@ constexpr std::size_t size_bytes = head_bytes + count * sizeof(std::int64_t);
 
 // A child starts threads, which ThreadSanitizer allows on request.
 extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
-
-vmm_allocator* make_allocator() {
-  vmm_allocator_options options;
-  vmm_allocator* made = nullptr;
-  EXPECT_GOOD(vmm_allocator_options_init(&options, sizeof(options)));
-  options.driver = "host";
-  EXPECT_GOOD(vmm_allocator_create(&options, &made));
-  return made;
-}
 
 class Leases : public testing::Test {
  protected:
@@ -51,7 +41,7 @@ class Leases : public testing::Test {
     ::close(file);
     counters_ = reinterpret_cast<std::int64_t*>(static_cast<char*>(at) + head_bytes);
     for (std::size_t i = 0; i < count; ++i) counters_[i] = 1;
-    memory_ = make_allocator();
+    memory_ = c_test::make_allocator("host");
     ASSERT_GOOD(vmm_allocator_allocate(memory_, 3 << 20, 0, nullptr, &block_));
     ASSERT_GOOD(vmm_allocator_export(memory_, block_, &exported));
     for (std::size_t i = 0; i < count; ++i) ASSERT_GOOD(lend(i));
@@ -121,7 +111,7 @@ class Leases : public testing::Test {
 
 TEST_F(Leases, AProcessThatIsKilledCountsDown) {
   const auto map_block = [&](bool ends) {
-    vmm_allocator* const own = make_allocator();
+    vmm_allocator* const own = c_test::make_allocator("host");
     void* at = nullptr;
     EXPECT_GOOD(vmm_allocator_import(own, &exported, 0, &at));
     if (ends) EXPECT_GOOD(vmm_allocator_end_import(own, at));

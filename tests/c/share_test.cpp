@@ -10,9 +10,9 @@
 
 #include <atomic>
 
+#include "../support/child.hpp"
 #include "bench.hpp"
 #include "vmm.h"
-#include "vmm_allocator.h"
 
 namespace {
 
@@ -281,21 +281,18 @@ TEST_F(Share, AForkedChildIsRefused) {
   request.size_bytes = 2 * MiB;
   vmm_export* block = nullptr;
   ASSERT_GOOD(vmm_share_export(lender, &request, &block));
-  const pid_t child = ::fork();
-  if (child == 0) {
+  const int code = code_of_child([&] {
     auto event = sized<vmm_share_event>();
     auto info = sized<vmm_shared_info>();
     const auto is_refused = [](vmm_status answered) { return answered == VMM_ERROR_NOT_PERMITTED; };
     std::uint64_t id = 0;
-    if (!is_refused(vmm_share_next(ours, 0, &event))) ::_exit(1);
-    if (!is_refused(vmm_share_lend(ours, block, &id))) ::_exit(2);
-    if (!is_refused(vmm_share_query_export(block, &info))) ::_exit(3);
-    if (vmm_share_end_export(block) != VMM_SUCCESS) ::_exit(4);
-    ::_exit(vmm_share_close(ours) == VMM_SUCCESS ? 0 : 5);
-  }
-  int state = 0;
-  ASSERT_EQ(::waitpid(child, &state, 0), child);
-  EXPECT_TRUE(WIFEXITED(state) && WEXITSTATUS(state) == 0) << state;
+    if (!is_refused(vmm_share_next(ours, 0, &event))) return 1;
+    if (!is_refused(vmm_share_lend(ours, block, &id))) return 2;
+    if (!is_refused(vmm_share_query_export(block, &info))) return 3;
+    if (vmm_share_end_export(block) != VMM_SUCCESS) return 4;
+    return vmm_share_close(ours) == VMM_SUCCESS ? 0 : 5;
+  });
+  EXPECT_EQ(code, 0);
   static_cast<char*>(info_of(block).base)[0] = 'p';
   EXPECT_GOOD(vmm_share_end_export(block));
 }
@@ -370,12 +367,7 @@ class TwoProcesses : public testing::Test {
   vmm_allocator* memory = nullptr;
 
  private:
-  void make() {
-    vmm_allocator_options options;
-    ASSERT_GOOD(vmm_allocator_options_init(&options, sizeof(options)));
-    options.driver = "host";
-    ASSERT_GOOD(vmm_allocator_create(&options, &memory));
-  }
+  void make() { memory = c_test::make_allocator("host"); }
   int there_[2] = {-1, -1};
   int back_[2] = {-1, -1};
 };
@@ -482,11 +474,7 @@ TEST_F(TwoProcesses, WhatIsNotExportedIsRefused) {
   EXPECT_GOOD(vmm_allocator_free(memory, at));
   EXPECT_FAILS(vmm_allocator_import(memory, &made, 0, &there), VMM_ERROR_UNAVAILABLE);
   EXPECT_EQ(there, nullptr);
-  vmm_allocator* simulated = nullptr;
-  vmm_allocator_options options;
-  ASSERT_GOOD(vmm_allocator_options_init(&options, sizeof(options)));
-  options.driver = "fake";
-  ASSERT_GOOD(vmm_allocator_create(&options, &simulated));
+  vmm_allocator* const simulated = c_test::make_allocator("fake");
   void* block = nullptr;
   ASSERT_GOOD(vmm_allocator_allocate(simulated, MiB, 0, nullptr, &block));
   EXPECT_FAILS(vmm_allocator_export(simulated, block, &made), VMM_ERROR_NOT_SUPPORTED);
@@ -520,11 +508,7 @@ TEST_F(TwoProcesses, AnExportBesideAFreeEndsWithTheBlock) {
 TEST_F(TwoProcesses, AnAllocatorEndsItsOwnImportsOnly) {
   start([&] {});
   const vmm_block_export made = exported(take(64 * MiB));
-  vmm_allocator_options options;
-  ASSERT_GOOD(vmm_allocator_options_init(&options, sizeof(options)));
-  options.driver = "host";
-  vmm_allocator* other = nullptr;
-  ASSERT_GOOD(vmm_allocator_create(&options, &other));
+  vmm_allocator* const other = c_test::make_allocator("host");
   void* at = nullptr;
   ASSERT_GOOD(vmm_allocator_import(other, &made, 0, &at));
   EXPECT_FAILS(vmm_allocator_end_import(memory, at), VMM_ERROR_UNKNOWN_ADDRESS);
@@ -543,23 +527,17 @@ TEST_F(TwoProcesses, AForkedChildExportsByItself) {
   const vmm_block_export made = exported(take(MiB));
   (void)vmm_allocator_end_import(memory, imported(made));
   const std::size_t files = count_of("/proc/self/fd");
-  const pid_t forked = ::fork();
-  if (forked == 0) {
+  const int code = code_of_child([&] {
     EXPECT_LE(count_of("/proc/self/fd") + 3, files);  // a socket, its folder and a descriptor
     vmm_allocator* const parents = std::exchange(memory, nullptr);
-    vmm_allocator_options options;
-    EXPECT_GOOD(vmm_allocator_options_init(&options, sizeof(options)));
-    options.driver = "host";
-    EXPECT_GOOD(vmm_allocator_create(&options, &memory));
+    memory = c_test::make_allocator("host");
     std::uint64_t* const at = take(MiB);
     at[0] = 3;
     EXPECT_EQ(imported(exported(at))[0], 3U);
     (void)parents;
-    ::_exit(HasFailure() ? 1 : 0);
-  }
-  int state = 0;
-  EXPECT_EQ(::waitpid(forked, &state, 0), forked);
-  EXPECT_EQ(state, 0);
+    return HasFailure() ? 1 : 0;
+  });
+  EXPECT_EQ(code, 0);
   EXPECT_GOOD(vmm_allocator_end_import(memory, imported(made)));
 }
 

@@ -7,10 +7,10 @@
 // Method: short programs on either driver; contents are written and read through the driver, and
 // directly where the host may. The fixture validates pool and manager after each test, and closes
 // all.
+#include "../support/child.hpp"
 #include "bench.hpp"
 #include "calls.hpp"
 #include "vmm.h"
-#include "vmm_allocator.h"
 
 namespace {
 
@@ -367,11 +367,7 @@ TEST_F(Use, APoolsIdleMemoryServesAManager) {
 }
 
 TEST_F(Use, AnAllocatorsRequestThatFailsHoldsNothing) {
-  vmm_allocator_options options;
-  ASSERT_GOOD(vmm_allocator_options_init(&options, sizeof(options)));
-  options.driver = "fake";
-  vmm_allocator* made = nullptr;
-  ASSERT_GOOD(vmm_allocator_create(&options, &made));
+  vmm_allocator* const made = c_test::make_allocator("fake");
   void* at = nullptr;
   ASSERT_GOOD(vmm_allocator_allocate(made, MiB, 0, nullptr, &at));
   auto before = sized<vmm_allocator_statistics>();
@@ -575,10 +571,7 @@ TEST_F(UseOfTheHost, BytesGoThroughTheDriver) {
 class KeptAllocator : public testing::Test {
  protected:
   void SetUp() override {
-    vmm_allocator_options options;
-    ASSERT_GOOD(vmm_allocator_options_init(&options, sizeof(options)));
-    options.driver = "fake";
-    ASSERT_GOOD(vmm_allocator_create(&options, &made));
+    made = c_test::make_allocator("fake");
     calls.struct_size = sizeof(calls);
     ASSERT_GOOD(vmm_allocator_keep(made, &calls));
   }
@@ -621,18 +614,13 @@ TEST_F(KeptAllocator, IsNotDestroyed) {
 TEST_F(KeptAllocator, IsLeftAloneByAForkedChild) {
   void* block = nullptr;
   ASSERT_GOOD(calls.allocate(calls.self, 1000, 0, nullptr, &block));
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
+  const int code = code_of_child([&] {
     void* at = block;
-    if (calls.allocate(calls.self, 1000, 0, nullptr, &at) != VMM_ERROR_NOT_PERMITTED) _exit(1);
-    if (at != nullptr) _exit(2);
-    _exit(calls.free(calls.self, block) == VMM_ERROR_NOT_PERMITTED ? 0 : 3);
-  }
-  int state = 0;
-  ASSERT_EQ(waitpid(child, &state, 0), child);
-  ASSERT_TRUE(WIFEXITED(state)) << "by signal " << WTERMSIG(state);
-  EXPECT_EQ(WEXITSTATUS(state), 0);
+    if (calls.allocate(calls.self, 1000, 0, nullptr, &at) != VMM_ERROR_NOT_PERMITTED) return 1;
+    if (at != nullptr) return 2;
+    return calls.free(calls.self, block) == VMM_ERROR_NOT_PERMITTED ? 0 : 3;
+  });
+  EXPECT_EQ(code, 0);
   EXPECT_GOOD(calls.free(calls.self, block));
 }
 
@@ -685,16 +673,11 @@ TEST_F(UseOfTheHost, AForkedChildLeavesItsParentAlone) {
       [&] { return vmm_growable_destroy(range, nullptr); }, [&] { return vmm_pool_destroy(pool); },
       [&] { return vmm_suspender_destroy(suspender); }};
   for (const bool owners_first : {true, false}) {
-    const pid_t child = fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-      if (vmm_growable_validate(range) != VMM_ERROR_NOT_PERMITTED) _exit(19);
-      _exit(child_of(driver, pool, manager, block, ends));
-    }
-    int state = 0;
-    ASSERT_EQ(waitpid(child, &state, 0), child);
-    ASSERT_TRUE(WIFEXITED(state)) << "by signal " << WTERMSIG(state);
-    EXPECT_EQ(WEXITSTATUS(state), 0) << owners_first;
+    const int code = code_of_child([&] {
+      if (vmm_growable_validate(range) != VMM_ERROR_NOT_PERMITTED) return 19;
+      return child_of(driver, pool, manager, block, ends);
+    });
+    EXPECT_EQ(code, 0) << owners_first;
     std::reverse(ends.begin(), ends.end());
   }
   EXPECT_GOOD(vmm_suspender_destroy(suspender));

@@ -12,7 +12,6 @@
 #include "bench.hpp"
 #include "calls.hpp"
 #include "vmm.h"
-#include "vmm_allocator.h"
 
 namespace {
 
@@ -787,11 +786,7 @@ TEST_F(WrongUse, DriversAndDevicesOfAllocators) {
 }
 
 TEST_F(WrongUse, FractionsOfMemory) {
-  vmm_allocator_options options;
-  EXPECT_GOOD(vmm_allocator_options_init(&options, sizeof(options)));
-  options.driver = "fake";
-  vmm_allocator* made = nullptr;
-  ASSERT_GOOD(vmm_allocator_create(&options, &made));
+  vmm_allocator* const made = c_test::make_allocator("fake");
   EXPECT_GOOD(vmm_plugin_use(made));
   const auto limit = [&] {
     auto now = sized<vmm_allocator_statistics>();

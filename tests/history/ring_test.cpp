@@ -11,7 +11,7 @@
 
 #include <cerrno>
 
-#include "../support/test.h"
+#include "../support/child.hpp"
 
 import vmm.backend;
 import vmm.observe;
@@ -428,15 +428,12 @@ TEST_F(HistoryPlace, AFolderThatTakesNoFileLeavesTheFileToBeWritten) {
   ASSERT_TRUE(vmm::write_history(example(), path.c_str()));
   ASSERT_EQ(::chmod(path.c_str(), 0666), 0);
   ASSERT_EQ(::chmod(folder.c_str(), 0555), 0);
-  const ::pid_t child = ::fork();
-  if (child == 0) {
+  const int code = code_of_child([&] {
     constexpr ::uid_t nobody = 65534;
-    if (::geteuid() == 0 && ::setuid(nobody) != 0) ::_exit(3);
-    ::_exit(vmm::write_history(larger(), path.c_str()) ? 0 : 1);
-  }
-  int ended = -1;
-  ASSERT_EQ(::waitpid(child, &ended, 0), child);
-  EXPECT_EQ(ended, 0);
+    if (::geteuid() == 0 && ::setuid(nobody) != 0) return 3;
+    return vmm::write_history(larger(), path.c_str()) ? 0 : 1;
+  });
+  EXPECT_EQ(code, 0);
   EXPECT_TRUE(is_whole(path));
   EXPECT_EQ(std::filesystem::file_size(path), vmm::encode_history(larger())->size());
 }

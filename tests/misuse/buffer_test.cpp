@@ -71,30 +71,18 @@ TEST_F(PoolMisuse, DeallocatedOnACapturedStream) {
   EXPECT_EQ(pool->statistics().live_count, 0u);
 }
 
-// The exit status of a child that runs `body`.
-template <class Body>
-int status_of_child(Body&& body) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    body();
-    ::_exit(7);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
 TEST_F(PoolMisuse, BuffersDestroyedAfterAFork) {
   open();
   std::optional<device_buffer> of_pool = device_buffer::allocate(*pool, MiB, a).value();
   fake_manager memory(driver);
   std::optional<device_buffer> of_manager = device_buffer::allocate(memory, MiB, a).value();
-  const int status = status_of_child([&] {
+  const int code = code_of_child([&] {
     of_pool->reset();
     of_pool.reset();
     of_manager.reset();
+    return 7;
   });
-  EXPECT_EQ(status, 7);
+  EXPECT_EQ(code, 7);
   EXPECT_EQ(pool->statistics().live_count + memory.statistics().live_count, 2u);
 }
 

@@ -7,7 +7,7 @@
 #ifndef VMM_TESTS_MISUSE_FIXTURE_HPP
 #define VMM_TESTS_MISUSE_FIXTURE_HPP
 
-#include "../support/test.h"
+#include "../support/child.hpp"
 
 import vmm.backend;
 import vmm.fake;

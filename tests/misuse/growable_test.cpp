@@ -100,18 +100,15 @@ TEST_F(GrowableMisuse, ShrunkOnAnUnorderedStream) {
 }
 
 TEST_F(GrowableMisuse, UsedAfterAFork) {
-  const pid_t child = ::fork();
-  if (child == 0) {
+  const int code = code_of_child([&] {
     const bool refused = code_of(range->grow(16 * MiB, a)) == errc::not_permitted &&
                          code_of(range->pin({})) == errc::not_permitted &&
                          code_of(range->close(a)) == errc::not_permitted &&
                          code_of(range->segment(0)) == errc::not_permitted;
     range.reset();
-    ::_exit(refused ? 7 : 1);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+    return refused ? 7 : 1;
+  });
+  EXPECT_EQ(code, 7);
   expect_unchanged();
 }
 

@@ -24,12 +24,6 @@ class ShareMisuse : public testing::Test {
     ends.server.close();
     EXPECT_TRUE(driver.resource_counts().empty());
   }
-  vmm::manager_options shareable() {
-    vmm::manager_options options;
-    options.shareable = vmm::share_kind::posix_fd;
-    options.reservation_bytes = 64 * MiB;
-    return options;
-  }
   exported_block make_block() { return *exported_block::make(driver, {.size_bytes = 2 * MiB}); }
   vmm::host_driver driver;
   share_test::channels ends;
@@ -89,17 +83,13 @@ TEST_F(ShareMisuse, UsedInAForkedChild) {
   auto block = make_block();
   ASSERT_TRUE(ends.client.send(block));
   auto borrowed = *ends.server.borrow(driver);
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
+  const int code = code_of_child([&] {
     const bool refused = block.release().error().code == errc::not_permitted &&
                          borrowed.release().error().code == errc::not_permitted &&
                          ends.server.give_back(borrowed).error().code == errc::not_permitted;
-    std::_Exit(refused ? 0 : 1);
-  }
-  int state = 0;
-  ASSERT_EQ(::waitpid(child, &state, 0), child);
-  EXPECT_TRUE(WIFEXITED(state) && WEXITSTATUS(state) == 0) << state;
+    return refused ? 0 : 1;
+  });
+  EXPECT_EQ(code, 0);
   ASSERT_TRUE(ends.server.give_back(borrowed));
   ASSERT_TRUE(ends.client.next());
   ASSERT_TRUE(ends.client.next());

@@ -53,6 +53,22 @@ void expect_refused(const vmm::result<T>& answer, const char* what) {
                answer ? "succeeded" : vmm::describe(answer.error()).c_str());
 }
 
+/// What a child writes to a pipe until it ends, and how that is.
+inline child_end end_of(pid_t child, int from) {
+  child_end seen;
+  std::array<char, 4096> buffer{};
+  for (ssize_t count = ::read(from, buffer.data(), buffer.size()); count > 0;
+       count = ::read(from, buffer.data(), buffer.size())) {
+    seen.said.append(buffer.data(), static_cast<std::size_t>(count));
+  }
+  ::close(from);
+  int status = 0;
+  if (child < 0 || ::waitpid(child, &status, 0) != child) return seen;
+  if (WIFEXITED(status)) seen.code = WEXITSTATUS(status);
+  if (WIFSIGNALED(status)) seen.signal = WTERMSIG(status);
+  return seen;
+}
+
 /// Runs `body` in a child. A child that hangs is ended by SIGALRM.
 template <class Body>
 child_end in_child(Body&& body, leave_by how = leave_by::exit) {
@@ -72,18 +88,7 @@ child_end in_child(Body&& body, leave_by how = leave_by::exit) {
     std::_Exit(code);
   }
   ::close(ends[1]);
-  child_end seen;
-  std::array<char, 4096> buffer{};
-  for (ssize_t count = ::read(ends[0], buffer.data(), buffer.size()); count > 0;
-       count = ::read(ends[0], buffer.data(), buffer.size())) {
-    seen.said.append(buffer.data(), static_cast<std::size_t>(count));
-  }
-  ::close(ends[0]);
-  int status = 0;
-  if (child < 0 || ::waitpid(child, &status, 0) != child) return seen;
-  if (WIFEXITED(status)) seen.code = WEXITSTATUS(status);
-  if (WIFSIGNALED(status)) seen.signal = WTERMSIG(status);
-  return seen;
+  return end_of(child, ends[0]);
 }
 
 inline void expect_good(const child_end& seen, const std::string& where) {

@@ -48,16 +48,7 @@ class forking_observer {
   [[nodiscard]] bool wait(child_end& seen) {
     if (child_ <= 0) return false;
     ::close(ends_[1]);
-    std::array<char, 4096> buffer{};
-    for (ssize_t count = ::read(ends_[0], buffer.data(), buffer.size()); count > 0;
-         count = ::read(ends_[0], buffer.data(), buffer.size())) {
-      seen.said.append(buffer.data(), static_cast<std::size_t>(count));
-    }
-    ::close(ends_[0]);
-    int status = 0;
-    ::waitpid(child_, &status, 0);
-    if (WIFEXITED(status)) seen.code = WEXITSTATUS(status);
-    if (WIFSIGNALED(status)) seen.signal = WTERMSIG(status);
+    seen = process_test::end_of(child_, ends_[0]);
     return true;
   }
 

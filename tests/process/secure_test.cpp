@@ -8,7 +8,7 @@
 #include <grp.h>
 #include <sys/stat.h>
 
-#include "../support/test.h"
+#include "child.hpp"
 
 namespace {
 
@@ -59,16 +59,9 @@ class Secure : public testing::Test {
       ::_exit(97);
     }
     ::close(ends[1]);
-    std::string said;
-    std::array<char, 4096> part{};
-    for (::ssize_t count = ::read(ends[0], part.data(), part.size()); count > 0;
-         count = ::read(ends[0], part.data(), part.size()))
-      said.append(part.data(), static_cast<std::size_t>(count));
-    ::close(ends[0]);
-    int how = 0;
-    EXPECT_EQ(::waitpid(child, &how, 0), child);
-    EXPECT_EQ(WIFEXITED(how) ? WEXITSTATUS(how) : -1, 0) << said;
-    return said;
+    const process_test::child_end seen = process_test::end_of(child, ends[0]);
+    EXPECT_EQ(seen.code, 0) << seen.said;
+    return seen.said;
   }
 
   // Gives the program rights that its caller will not have. False where there are none to give.

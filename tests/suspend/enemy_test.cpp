@@ -5,6 +5,7 @@
 // between, frees that promise to clear, forks, tags of which one region is suspended, a driver that
 // refuses to end a backup, work of streams whose blocks were freed.
 // Method: each once, on the fake driver.
+#include "../support/child.hpp"
 #include "regions.hpp"
 
 import vmm.optimizer;
@@ -279,18 +280,15 @@ TEST_F(SuspendBeside, AForkedChildMayEndItsCopy) {
     const address block = in_blocks(2 * MiB);
     write(block, 2 * MiB, 5);
     suspend();
-    const pid_t child = ::fork();
-    if (child == 0) {
+    const int code = code_of_child([&] {
       const bool is_refused =
           !sleeper->suspend() && !sleeper->resume() && !sleeper->return_backups();
       sleeper.reset();
       pool.reset();
       blocks.reset();
-      ::_exit(is_refused ? 0 : 1);
-    }
-    int left = -1;
-    ASSERT_EQ(::waitpid(child, &left, 0), child);
-    EXPECT_EQ(left, 0);
+      return is_refused ? 0 : 1;
+    });
+    EXPECT_EQ(code, 0);
     resume();
     expect_tag(block, 5);
     sleeper.reset();
