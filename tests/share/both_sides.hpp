@@ -13,6 +13,8 @@
 #include "../support/test.h"
 #include "messages.hpp"
 
+import vmm.manager;
+
 namespace share_test {
 
 inline std::array<int, 2> socket_pair() {
@@ -31,6 +33,14 @@ inline vmm::share_options options_of(unsigned char secret, std::uint32_t timeout
   made.secret = secret_of(secret);
   made.timeout_ms = timeout_ms;
   return made;
+}
+
+/// Of a manager whose blocks may be exported.
+inline vmm::manager_options shareable() {
+  vmm::manager_options options;
+  options.shareable = vmm::share_kind::posix_fd;
+  options.reservation_bytes = 64 * MiB;
+  return options;
 }
 
 /// An open channel's two ends, for one process.

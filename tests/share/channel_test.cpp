@@ -16,7 +16,6 @@
 #include "both_sides.hpp"
 
 import vmm.host;
-import vmm.manager;
 
 namespace {
 
@@ -395,10 +394,7 @@ TEST_F(Channel, TheLargestBlockGoesInOneMessage) {
 TEST_F(Channel, TheEndOfAConnectionEndsItsLoans) {
   auto lender = vmm::host_driver::open().value();
   auto user = vmm::host_driver::open().value();
-  vmm::manager_options options;
-  options.shareable = vmm::share_kind::posix_fd;
-  options.reservation_bytes = 64 * MiB;
-  vmm::manager owner(lender, options);
+  vmm::manager owner(lender, share_test::shareable());
   const vmm::address at = owner.allocate(2 * MiB).value();
   channels both = make_channels();
   {
@@ -422,10 +418,7 @@ TEST_F(Channel, TheEndOfAConnectionEndsItsLoans) {
 TEST_F(Channel, AFollowedBlockIsUpdated) {
   auto lender = vmm::host_driver::open().value();
   auto user = vmm::host_driver::open().value();
-  vmm::manager_options options;
-  options.shareable = vmm::share_kind::posix_fd;
-  options.reservation_bytes = 64 * MiB;
-  vmm::manager owner(lender, options);
+  vmm::manager owner(lender, share_test::shareable());
   vmm::address at = owner.allocate(2 * MiB).value();
   (void)owner.allocate(2 * MiB).value();
   channels both = make_channels();

@@ -15,7 +15,6 @@
 
 #include "both_sides.hpp"
 
-import vmm.manager;
 import vmm.registry;
 
 namespace {

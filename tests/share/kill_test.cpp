@@ -15,7 +15,6 @@
 #include "both_sides.hpp"
 
 import vmm.host;
-import vmm.manager;
 
 namespace {
 
@@ -43,12 +42,9 @@ using outcome = vmm::status;
 outcome play_exporter(int end, killer& fate, bool by_manager) {
   auto driver = vmm::host_driver::open();
   if (!driver) return driver.error();
-  vmm::manager_options options;
-  options.shareable = vmm::share_kind::posix_fd;
-  options.reservation_bytes = 64 * MiB;
   outcome done;
   {
-    vmm::manager owner(*driver, options);
+    vmm::manager owner(*driver, share_test::shareable());
     vmm::share_options how = options_of(1, second_ms);
     how.watch = {&killer::hook, &fate};
     auto channel = share_channel::adopt(end, share_role::connecting, how);

@@ -7,10 +7,9 @@
 // ones with tags; every driver call of every operation fails with every code, once, for ever, and
 // during undoing.
 #include "../support/fault_sweep.h"
-#include "messages.hpp"
+#include "both_sides.hpp"
 
 import vmm.host;
-import vmm.manager;
 
 namespace {
 
@@ -137,15 +136,8 @@ TEST_F(HostMemory, ReadersOnlyRead) {
 
 // ---- a manager's block ----
 
-vmm::manager_options shareable() {
-  vmm::manager_options options;
-  options.shareable = vmm::share_kind::posix_fd;
-  options.reservation_bytes = 64 * MiB;
-  return options;
-}
-
 TEST_F(HostMemory, APinnedBlockStaysAsItIs) {
-  vmm::manager owner(exporter, shareable());
+  vmm::manager owner(exporter, share_test::shareable());
   const vmm::address at = owner.allocate(4 * MiB).value();
   const vmm::address other = owner.allocate(4 * MiB).value();
   auto block = *exported_block::from(owner, at);
@@ -173,7 +165,7 @@ TEST_F(HostMemory, APinnedBlockStaysAsItIs) {
 TEST_F(HostMemory, WhatWasExportedServesNobodyElse) {
   for (const vmm::manager_policy& policy :
        {vmm::manager_policy::va_pool(), vmm::manager_policy::keep_mapped()}) {
-    vmm::manager_options options = shareable();
+    vmm::manager_options options = share_test::shareable();
     options.policy = policy;
     vmm::manager owner(exporter, options);
     const vmm::address at = owner.allocate(4 * MiB).value();
@@ -196,7 +188,7 @@ TEST_F(HostMemory, WhatWasExportedServesNobodyElse) {
 }
 
 TEST_F(HostMemory, AFollowedBlockGrowsAndMoves) {
-  vmm::manager owner(exporter, shareable());
+  vmm::manager owner(exporter, share_test::shareable());
   vmm::address at = owner.allocate(4 * MiB).value();
   (void)owner.allocate(2 * MiB).value();
   auto block = exported_block::from(owner, at, {.rule = vmm::export_rule::followed});
@@ -229,7 +221,7 @@ TEST_F(HostMemory, ABlockThatCannotBeExportedIsNamed) {
   vmm::manager plain(exporter, {});
   const vmm::address at = plain.allocate(2 * MiB).value();
   EXPECT_EQ(exported_block::from(plain, at).error().code, errc::not_supported);
-  vmm::manager owner(exporter, shareable());
+  vmm::manager owner(exporter, share_test::shareable());
   EXPECT_EQ(exported_block::from(owner, at).error().code, errc::unknown_address);
   const vmm::address other = owner.allocate(2 * MiB).value();
   EXPECT_EQ(exported_block::from(owner, other + 4096).error().code, errc::invalid_argument);

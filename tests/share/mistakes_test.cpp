@@ -10,7 +10,6 @@
 #include "both_sides.hpp"
 
 import vmm.host;
-import vmm.manager;
 
 namespace {
 
@@ -28,15 +27,8 @@ class Mistake : public ::testing::Test {
   vmm::host_driver user = vmm::host_driver::open().value();
 };
 
-vmm::manager_options shareable() {
-  vmm::manager_options options;
-  options.shareable = vmm::share_kind::posix_fd;
-  options.reservation_bytes = 64 * MiB;
-  return options;
-}
-
 TEST_F(Mistake, ABlockInUseIsNotRefused) {
-  vmm::manager owner(lender, shareable());
+  vmm::manager owner(lender, share_test::shareable());
   const vmm::address at = owner.allocate(2 * MiB).value();
   channels both = make_channels();
   const auto block = exported_block::from(owner, at, {.rule = vmm::export_rule::followed});
@@ -102,7 +94,7 @@ TEST_F(Mistake, ABlockGoesBackWhereItCameFrom) {
 }
 
 TEST_F(Mistake, AnUpdateOfAnotherBlockIsRefused) {
-  vmm::manager owner(lender, shareable());
+  vmm::manager owner(lender, share_test::shareable());
   const vmm::address at[] = {owner.allocate(2 * MiB).value(), owner.allocate(4 * MiB).value()};
   channels both = make_channels();
   const vmm::block_export followed{.rule = vmm::export_rule::followed};
@@ -123,7 +115,7 @@ TEST_F(Mistake, AnUpdateOfAnotherBlockIsRefused) {
 
 // The address of a followed block that was freed is another block's soon.
 TEST_F(Mistake, AFreedBlockIsNotTheNextOneAtItsAddress) {
-  vmm::manager owner(lender, shareable());
+  vmm::manager owner(lender, share_test::shareable());
   const vmm::address at = owner.allocate(2 * MiB).value();
   channels both = make_channels();
   auto block = *exported_block::from(owner, at, {.rule = vmm::export_rule::followed});
@@ -144,7 +136,7 @@ TEST_F(Mistake, AFreedBlockIsNotTheNextOneAtItsAddress) {
 
 // An importer that waits for a reply receives many updates: only the last one counts.
 TEST_F(Mistake, UpdatesThatNobodyReadEndNoConnection) {
-  vmm::manager owner(lender, shareable());
+  vmm::manager owner(lender, share_test::shareable());
   const vmm::address at = owner.allocate(2 * MiB).value();
   channels both = make_channels(share_test::at_once_ms);
   const auto block = exported_block::from(owner, at, {.rule = vmm::export_rule::followed});
@@ -171,7 +163,7 @@ TEST_F(Mistake, UpdatesThatNobodyReadEndNoConnection) {
 
 // An update that came while this side waited for something else was not seen yet.
 TEST_F(Mistake, WhatIsAcceptedIsWhatWasSeen) {
-  vmm::manager owner(lender, shareable());
+  vmm::manager owner(lender, share_test::shareable());
   const vmm::address at = owner.allocate(2 * MiB).value();
   channels both = make_channels(share_test::at_once_ms);
   const auto block = exported_block::from(owner, at, {.rule = vmm::export_rule::followed});

@@ -64,6 +64,7 @@ class program {
     number_ = -1;
   }
   [[nodiscard]] const line& talk() const { return line_; }
+  [[nodiscard]] ::pid_t process() const { return number_; }
 
  private:
   ::pid_t number_ = -1;

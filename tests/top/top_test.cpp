@@ -5,12 +5,10 @@
 // what is not the user's own, or not what vmm writes, is refused and harms nothing; a sample that
 // is being written is never shown in part. Method: child processes that publish, or lie, in a
 // folder of the test's own.
-#include <fcntl.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "../support/test.h"
+#include "../support/program.hpp"
 
 import vmm.fake;
 import vmm.host;
@@ -23,58 +21,27 @@ namespace {
 namespace fs = std::filesystem;
 using vmm::tools::top_listing;
 
-// A process that does its work, says so by a byte, and goes on when it is given one.
-class child {
+// A process that does its work, says so, and goes on when it may.
+class child : public program {
  public:
-  using work = std::function<void(child&)>;
-  explicit child(const work& does) {
-    EXPECT_EQ(::pipe(to_.data()), 0);
-    EXPECT_EQ(::pipe(from_.data()), 0);
-    process_ = ::fork();
-    if (process_ == 0) {
-      does(*this);
-      ::_exit(0);
+  struct side : line {
+    void pause() const {
+      say('p');
+      if (hear() == '\0') ::_exit(3);
     }
+  };
+  explicit child(const std::function<void(const side&)>& does)
+      : program([&](line to) { does(side{to}); }) {
     wait();
   }
-  ~child() {
-    end();
-    for (const int each : {to_[0], to_[1], from_[0], from_[1]}) ::close(each);
-  }
-  child(const child&) = delete;
-  child& operator=(const child&) = delete;
-
-  // In the child: the parent may look.
-  void pause() {
-    char byte = 'p';
-    if (::write(from_[1], &byte, 1) != 1 || ::read(to_[0], &byte, 1) != 1) ::_exit(3);
-  }
-  // In the parent.
-  void let_go() {
-    const char byte = 'g';
-    EXPECT_EQ(::write(to_[1], &byte, 1), 1);
-  }
-  void go_on() {
+  void let_go() const { talk().say('g'); }
+  void go_on() const {
     let_go();
     wait();
   }
-  void end() {
-    if (process_ <= 0) return;
-    ::kill(process_, SIGKILL);
-    ::waitpid(process_, nullptr, 0);
-    process_ = 0;
-  }
-  [[nodiscard]] ::pid_t process() const { return process_; }
 
  private:
-  void wait() {
-    char byte = 0;
-    EXPECT_EQ(::read(from_[0], &byte, 1), 1) << "the child has ended";
-  }
-
-  std::array<int, 2> to_{};
-  std::array<int, 2> from_{};
-  ::pid_t process_ = -1;
+  void wait() const { EXPECT_EQ(talk().hear(), 'p') << "the child has ended"; }
 };
 
 class Top : public testing::Test {
@@ -115,7 +82,7 @@ class Top : public testing::Test {
   [[nodiscard]] std::unique_ptr<child> liar() const {
     fs::create_directories(folder);
     fs::permissions(folder, fs::perms::owner_all);
-    return std::make_unique<child>([this](child& self) {
+    return std::make_unique<child>([this](const child::side& self) {
       const fs::path path = folder / ("top." + std::to_string(::getpid()));
       const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
       struct ::flock whole{};
@@ -153,18 +120,21 @@ class Top : public testing::Test {
   fs::path folder;
 };
 
+template <class Options>
+Options published(bool by_option = true) {
+  Options options;
+  options.publish = by_option;
+  options.leak_hook.hook = nullptr;
+  return options;
+}
+
 template <class Driver>
-void publish_a_pool(child& self, Driver& driver, bool by_option) {
+void publish_a_pool(const child::side& self, Driver& driver, bool by_option) {
   {
-    vmm::pool_options options;
-    options.publish = by_option;
-    options.leak_hook.hook = nullptr;
+    const auto options = published<vmm::pool_options>(by_option);
     vmm::stream_pool pool(driver, options);
     if (!pool.allocate(3 * MiB, vmm::stream_handle::default_stream)) ::_exit(5);
-    vmm::manager_options others;
-    others.publish = by_option;
-    others.leak_hook.hook = nullptr;
-    vmm::manager manager(driver, others);
+    vmm::manager manager(driver, published<vmm::manager_options>(by_option));
     if (!manager.allocate(5 * MiB)) ::_exit(6);
     self.pause();
     vmm::stream_pool third(driver, options);
@@ -175,11 +145,13 @@ void publish_a_pool(child& self, Driver& driver, bool by_option) {
   ::_exit(0);
 }
 
+void publish(const child::side& self) {
+  vmm::fake_driver driver;
+  publish_a_pool(self, driver, true);
+}
+
 TEST_F(Top, ALiveProcessIsShownAsLongAsItHasAllocators) {
-  child live([](child& self) {
-    vmm::fake_driver driver;
-    publish_a_pool(self, driver, true);
-  });
+  const child live(publish);
   top_listing seen = look();
   ASSERT_TRUE(seen.complaints.empty()) << seen.complaints.front();
   ASSERT_EQ(seen.processes.size(), 1u);
@@ -228,7 +200,7 @@ TEST_F(Top, ALiveProcessIsShownAsLongAsItHasAllocators) {
 
 TEST_F(Top, TheVariableAsksForItOnTheHostsMemoryToo) {
   ::setenv("VMM_TOP", "1", 1);
-  child live([](child& self) {
+  child live([](const child::side& self) {
     vmm::host_driver driver = std::move(*vmm::host_driver::open());
     publish_a_pool(self, driver, false);
   });
@@ -240,7 +212,7 @@ TEST_F(Top, TheVariableAsksForItOnTheHostsMemoryToo) {
 TEST_F(Top, NobodyIsShownWhoDoesNotAsk) {
   for (const char* value : {"", "0", "off", "perhaps"}) {
     ::setenv("VMM_TOP", value, 1);
-    child live([](child& self) {
+    child live([](const child::side& self) {
       ::close(STDERR_FILENO);  // "perhaps" is reported there
       vmm::fake_driver driver;
       publish_a_pool(self, driver, false);
@@ -250,13 +222,10 @@ TEST_F(Top, NobodyIsShownWhoDoesNotAsk) {
 }
 
 TEST_F(Top, AProcessThatIsGoneIsNotShownAndItsFileIsRemoved) {
-  child gone([](child& self) {
-    vmm::fake_driver driver;
-    publish_a_pool(self, driver, true);
-  });
+  child gone(publish);
   const fs::path file = file_of(gone);
   ASSERT_TRUE(fs::exists(file));
-  gone.end();
+  gone.kill();
   ASSERT_TRUE(fs::exists(file)) << "it was not removed";
   fs::resize_file(file, 100);  // whatever became of it
   const top_listing seen = look();
@@ -266,16 +235,13 @@ TEST_F(Top, AProcessThatIsGoneIsNotShownAndItsFileIsRemoved) {
 }
 
 TEST_F(Top, AForkedChildShowsItsOwn) {
-  child parent([](child& self) {
+  child parent([](const child::side& self) {
     vmm::fake_driver driver;
-    vmm::pool_options options;
-    options.publish = true;
-    options.leak_hook.hook = nullptr;
-    vmm::stream_pool pool(driver, options);
+    vmm::stream_pool pool(driver, published<vmm::pool_options>());
     if (!pool.set_up()) ::_exit(5);
     if (::fork() == 0) {
       vmm::fake_driver own;
-      vmm::stream_pool mine(own, options);
+      vmm::stream_pool mine(own, published<vmm::pool_options>());
       if (!mine.set_up()) ::_exit(6);
       self.pause();
       ::_exit(0);
@@ -291,12 +257,9 @@ TEST_F(Top, AForkedChildShowsItsOwn) {
 }
 
 TEST_F(Top, AProcessThatOpensItsOwnFileIsStillShown) {
-  child live([this](child& self) {
+  child live([this](const child::side& self) {
     vmm::fake_driver driver;
-    vmm::pool_options options;
-    options.publish = true;
-    options.leak_hook.hook = nullptr;
-    vmm::stream_pool pool(driver, options);
+    vmm::stream_pool pool(driver, published<vmm::pool_options>());
     if (!pool.set_up()) ::_exit(5);
     const fs::path own = folder / ("top." + std::to_string(::getpid()));
     ::close(::open(own.c_str(), O_RDONLY | O_CLOEXEC));  // as a backup program in it may
@@ -307,12 +270,9 @@ TEST_F(Top, AProcessThatOpensItsOwnFileIsStillShown) {
 }
 
 TEST_F(Top, AForkedChildKeepsNoLockOfItsParent) {
-  child parent([](child& self) {
+  child parent([](const child::side& self) {
     vmm::fake_driver driver;
-    vmm::pool_options options;
-    options.publish = true;
-    options.leak_hook.hook = nullptr;
-    vmm::stream_pool pool(driver, options);
+    vmm::stream_pool pool(driver, published<vmm::pool_options>());
     if (!pool.set_up()) ::_exit(5);
     if (::fork() == 0) {
       self.pause();  // its parent is ended meanwhile
@@ -322,7 +282,7 @@ TEST_F(Top, AForkedChildKeepsNoLockOfItsParent) {
   });
   const fs::path file = file_of(parent);
   ASSERT_TRUE(fs::exists(file));
-  parent.end();
+  parent.kill();
   EXPECT_TRUE(look().processes.empty());
   EXPECT_FALSE(fs::exists(file));
   parent.let_go();
@@ -332,10 +292,7 @@ TEST_F(Top, AForkedChildKeepsNoLockOfItsParent) {
 TEST_F(Top, RootMakesNothingInTheFolderOfAUser) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be two users";
   ASSERT_EQ(::chown(runtime.c_str(), 65534, 65534), 0);
-  child live([](child& self) {
-    vmm::fake_driver driver;
-    publish_a_pool(self, driver, true);
-  });
+  const child live(publish);
   EXPECT_TRUE(fs::is_empty(runtime));
   top_listing seen;
   vmm::tools::read_top_folder("/tmp/vmm-0", seen);
@@ -350,10 +307,9 @@ TEST_F(Top, AFolderThatOthersMayEnterIsRefused) {
   fs::create_directories(folder);
   fs::permissions(folder, fs::perms::owner_all | fs::perms::group_read);
   EXPECT_EQ(look().complaints.size(), 1u);
-  child shy([](child& self) {
+  const child shy([](const child::side& self) {
     ::close(STDERR_FILENO);
-    vmm::fake_driver driver;
-    publish_a_pool(self, driver, true);
+    publish(self);
   });
   EXPECT_TRUE(fs::is_empty(folder)) << "nothing is published there";
   fs::permissions(folder, fs::perms::owner_all);
@@ -427,10 +383,9 @@ TEST_F(Top, HostileContentsAreRefusedOrShownAsPlainText) {
 
 // A mapped file would end the process that writes behind its end.
 TEST_F(Top, AFileThatIsCutHarmsNobodyWhoWritesIt) {
-  child live([](child& self) {
+  const child live([](const child::side& self) {
     ::close(STDERR_FILENO);
-    vmm::fake_driver driver;
-    publish_a_pool(self, driver, true);
+    publish(self);
   });
   fs::resize_file(file_of(live), 0);
   EXPECT_TRUE(look().processes.empty());
@@ -445,7 +400,7 @@ TEST_F(Top, ASampleThatIsBeingWrittenIsNeverShownInPart) {
   const fs::path path = runtime / "torn";
   const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   ASSERT_EQ(::ftruncate(file, static_cast<::off_t>(vmm::top_file_bytes)), 0);
-  child writer([file](child& self) {
+  child writer([file](const child::side& self) {
     void* const at =
         ::mmap(nullptr, vmm::top_file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (at == MAP_FAILED) ::_exit(4);
