@@ -1,11 +1,13 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: a call of vmm.h that fails has left no more with its driver than before it.
+// Goal: a call of vmm.h, or of a resource of cuda::mr, that fails has left no more with its driver
+// than before it.
 // Method: every driver call inside each call that creates memory or an object fails, with every
 // code, once and for ever; the fake driver's own counts before and after. The C library's units are
 // linked to this program, so that the driver behind a handle can be reached.
 #include "bench.hpp"
+#include "resource_calls.h"
 //
 #include "../support/fault_sweep.h"
 #include "objects.hpp"
@@ -25,6 +27,8 @@ struct owners {
   void* block = nullptr;
   void* buffer = nullptr;
   vmm_export* exported = nullptr;
+  c_test::owned_resources resources;
+  c_test::owned_resources other_resources;
 
   owners() {
     EXPECT_GOOD(vmm_driver_open("fake", VMM_ANY_DEVICE, &driver));
@@ -34,11 +38,15 @@ struct owners {
     EXPECT_GOOD(resize(range, 4 * MiB));
     EXPECT_GOOD(vmm_pool_allocate(pool, 3 * MiB, nullptr, &buffer));
     EXPECT_GOOD(allocate(4 * MiB, 16 * MiB));
+    EXPECT_GOOD(c_test::make_resources(driver, resources));
+    EXPECT_GOOD(c_test::allocate_sync(*resources, 3 * MiB));
   }
   owners(const owners&) = delete;
   owners& operator=(const owners&) = delete;
   // A driver that has refused to unmap keeps what it kept.
   ~owners() {
+    resources.reset();
+    other_resources.reset();
     (void)vmm_share_end_export(exported);
     for (vmm_growable* const each : {range, other_range}) (void)vmm_growable_destroy(each, nullptr);
     for (vmm_pool* const each : {pool, other}) (void)vmm_pool_destroy(each);
@@ -120,6 +128,16 @@ constexpr std::array calls{
                    request.size_bytes = 4 * MiB;
                    return vmm_share_export(on.driver, &request, &on.exported);
                  }},
+    failing_call{"a pool of vmm.hpp, and the first block of its resource",
+                 [](owners& on) {
+                   if (const auto made = c_test::make_resources(on.driver, on.other_resources))
+                     return made;
+                   return c_test::allocate_sync(*on.other_resources, 5 * MiB);
+                 }},
+    failing_call{"cuda::mr, allocate_sync",
+                 [](owners& on) { return c_test::allocate_sync(*on.resources, 64 * MiB); }},
+    failing_call{"cuda::mr, allocate",
+                 [](owners& on) { return c_test::allocate(*on.resources, 64 * MiB); }},
 };
 
 TEST(CFaults, AFailedCallHoldsNoMoreThanBefore) {

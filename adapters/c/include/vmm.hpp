@@ -671,6 +671,7 @@ class resource_core {
     const vmm_status waited = vmm_driver_synchronize_stream(driver_, idle_);
     if (waited != VMM_SUCCESS) {
       give(at, idle_);
+      (void)vmm_pool_trim(pool_, 0, nullptr);  // with what was created for the block
       raise(waited, "the device failed while memory was waited for");
     }
     return at;
