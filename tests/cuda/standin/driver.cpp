@@ -367,9 +367,6 @@ CUresult cuCtxPopCurrent(CUcontext* context) {
   });
 }
 
-CUresult cuCtxSynchronize() {
-  return answer("cuCtxSynchronize", needs::context,
-                [&](vmm::fake_driver& fake) { return standin::code_of(fake.synchronize_all()); });
-}
+STANDIN_ENTRY(cuCtxSynchronize, context, (), standin::code_of(fake.synchronize_all()))
 
 }  // extern "C"

@@ -152,11 +152,8 @@ CUresult cuModuleLoadData(CUmodule* loaded, const void* image) {
   });
 }
 
-CUresult cuModuleUnload(CUmodule loaded) {
-  return answer("cuModuleUnload", needs::context, [&](auto&) {
-    return loaded == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
-  });
-}
+STANDIN_ENTRY(cuModuleUnload, context, (CUmodule loaded),
+              loaded == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS)
 
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
   return answer("cuModuleGetFunction", needs::context, [&](auto&) {

@@ -78,6 +78,27 @@ constexpr auto to_handle = [](auto made) {
   return static_cast<CUmemGenericAllocationHandle>(made);
 };
 
+constexpr auto to_properties = [](const auto& granted) {
+  CUmemAllocationProp out{};
+  out.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  out.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+  if (granted.shareable == vmm::share_kind::posix_fd) {
+    out.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  } else if (granted.shareable == vmm::share_kind::fabric) {
+    out.requestedHandleTypes = CU_MEM_HANDLE_TYPE_FABRIC;
+  }
+  out.location.id = granted.where.ordinal;
+  out.location.type =
+      granted.where.kind == vmm::location::place::device
+          ? CU_MEM_LOCATION_TYPE_DEVICE
+          : (granted.where.kind == vmm::location::place::host ? CU_MEM_LOCATION_TYPE_HOST
+                                                              : CU_MEM_LOCATION_TYPE_HOST_NUMA);
+  out.allocFlags.compressionType =
+      granted.compressible ? CU_MEM_ALLOCATION_COMP_GENERIC : CU_MEM_ALLOCATION_COMP_NONE;
+  out.allocFlags.gpuDirectRDMACapable = granted.rdma_capable ? 1 : 0;
+  return out;
+};
+
 std::uint64_t inode_of(int descriptor) {
   struct stat about{};
   return fstat(descriptor, &about) == 0 ? about.st_ino : 0;
@@ -157,11 +178,8 @@ CUresult cuMemAddressReserve(CUdeviceptr* base, std::size_t size, std::size_t al
   });
 }
 
-CUresult cuMemAddressFree(CUdeviceptr base, std::size_t size) {
-  return answer("cuMemAddressFree", needs::context, [&](vmm::fake_driver& fake) {
-    return code_of(fake.free_reservation({{base}, size}));
-  });
-}
+STANDIN_ENTRY(cuMemAddressFree, context, (CUdeviceptr base, std::size_t size),
+              code_of(fake.free_reservation({{base}, size})))
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, std::size_t size,
                      const CUmemAllocationProp* prop, unsigned long long flags) {
@@ -172,10 +190,8 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, std::size_t size,
   });
 }
 
-CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
-  return answer("cuMemRelease", needs::context,
-                [&](vmm::fake_driver& fake) { return code_of(fake.release(handle_of(handle))); });
-}
+STANDIN_ENTRY(cuMemRelease, context, (CUmemGenericAllocationHandle handle),
+              code_of(fake.release(handle_of(handle))))
 
 CUresult cuMemMap(CUdeviceptr at, std::size_t size, std::size_t offset,
                   CUmemGenericAllocationHandle handle, unsigned long long flags) {
@@ -185,10 +201,8 @@ CUresult cuMemMap(CUdeviceptr at, std::size_t size, std::size_t offset,
   });
 }
 
-CUresult cuMemUnmap(CUdeviceptr at, std::size_t size) {
-  return answer("cuMemUnmap", needs::context,
-                [&](vmm::fake_driver& fake) { return code_of(fake.unmap({{at}, size})); });
-}
+STANDIN_ENTRY(cuMemUnmap, context, (CUdeviceptr at, std::size_t size),
+              code_of(fake.unmap({{at}, size})))
 
 CUresult cuMemSetAccess(CUdeviceptr at, std::size_t size, const CUmemAccessDesc* descriptions,
                         std::size_t count) {
@@ -218,38 +232,13 @@ CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location
   });
 }
 
-CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* at) {
-  return answer("cuMemRetainAllocationHandle", needs::context, [&](vmm::fake_driver& fake) {
-    return hand_out(fake.retain({reinterpret_cast<std::uintptr_t>(at)}), handle, to_handle);
-  });
-}
+STANDIN_ENTRY(cuMemRetainAllocationHandle, context,
+              (CUmemGenericAllocationHandle * handle, void* at),
+              hand_out(fake.retain({reinterpret_cast<std::uintptr_t>(at)}), handle, to_handle))
 
-CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* prop,
-                                                CUmemGenericAllocationHandle handle) {
-  return answer(
-      "cuMemGetAllocationPropertiesFromHandle", needs::context, [&](vmm::fake_driver& fake) {
-        return hand_out(fake.get_properties(handle_of(handle)), prop, [](const auto& granted) {
-          CUmemAllocationProp out{};
-          out.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-          out.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
-          if (granted.shareable == vmm::share_kind::posix_fd) {
-            out.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-          } else if (granted.shareable == vmm::share_kind::fabric) {
-            out.requestedHandleTypes = CU_MEM_HANDLE_TYPE_FABRIC;
-          }
-          out.location.id = granted.where.ordinal;
-          out.location.type = granted.where.kind == vmm::location::place::device
-                                  ? CU_MEM_LOCATION_TYPE_DEVICE
-                                  : (granted.where.kind == vmm::location::place::host
-                                         ? CU_MEM_LOCATION_TYPE_HOST
-                                         : CU_MEM_LOCATION_TYPE_HOST_NUMA);
-          out.allocFlags.compressionType =
-              granted.compressible ? CU_MEM_ALLOCATION_COMP_GENERIC : CU_MEM_ALLOCATION_COMP_NONE;
-          out.allocFlags.gpuDirectRDMACapable = granted.rdma_capable ? 1 : 0;
-          return out;
-        });
-      });
-}
+STANDIN_ENTRY(cuMemGetAllocationPropertiesFromHandle, context,
+              (CUmemAllocationProp * prop, CUmemGenericAllocationHandle handle),
+              hand_out(fake.get_properties(handle_of(handle)), prop, to_properties))
 
 CUresult cuMemExportToShareableHandle(void* into, CUmemGenericAllocationHandle handle,
                                       CUmemAllocationHandleType type, unsigned long long flags) {
@@ -354,11 +343,8 @@ CUresult cuMulticastCreate(CUmemGenericAllocationHandle* team, const CUmulticast
   });
 }
 
-CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle team, CUdevice device) {
-  return answer("cuMulticastAddDevice", needs::context, [&](vmm::fake_driver& fake) {
-    return code_of(fake.add_multicast_device(team_handle(team), vmm::device(device)));
-  });
-}
+STANDIN_ENTRY(cuMulticastAddDevice, context, (CUmemGenericAllocationHandle team, CUdevice device),
+              code_of(fake.add_multicast_device(team_handle(team), vmm::device(device))))
 
 CUresult cuMulticastBindMem(CUmemGenericAllocationHandle team, std::size_t team_offset,
                             CUmemGenericAllocationHandle memory, std::size_t memory_offset,
@@ -380,12 +366,10 @@ CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle team, std::size_t team
   });
 }
 
-CUresult cuMulticastUnbind(CUmemGenericAllocationHandle team, CUdevice device,
-                           std::size_t team_offset, std::size_t size) {
-  return answer("cuMulticastUnbind", needs::context, [&](vmm::fake_driver& fake) {
-    return code_of(fake.unbind_multicast({team_handle(team), vmm::device(device),
-                                          vmm::physical_handle::none, team_offset, 0, size}));
-  });
-}
+STANDIN_ENTRY(cuMulticastUnbind, context,
+              (CUmemGenericAllocationHandle team, CUdevice device, std::size_t team_offset,
+               std::size_t size),
+              code_of(fake.unbind_multicast({team_handle(team), vmm::device(device),
+                                             vmm::physical_handle::none, team_offset, 0, size})))
 
 }  // extern "C"

@@ -108,6 +108,12 @@ CUresult answer_with(const char* symbol, needs need, Body&& body) noexcept {
   return body(*static_cast<Fake*>(the().fake.get()));
 }
 
+/// An entry point that is one expression over the fake driver `fake`.
+#define STANDIN_ENTRY(name, need, parameters, ...)                                               \
+  CUresult name parameters {                                                                     \
+    return answer(#name, needs::need, [&]([[maybe_unused]] auto& fake) { return __VA_ARGS__; }); \
+  }
+
 /// The code of a vmm::status or vmm::result. The fake has no native code only for host memory.
 template <class Outcome>
 [[nodiscard]] CUresult code_of(const Outcome& outcome) noexcept {

@@ -84,52 +84,29 @@ CUresult free_plain(vmm::fake_driver& fake, CUdeviceptr at) {
 
 extern "C" {
 
-CUresult cuStreamCreate(CUstream* stream, unsigned) {
-  return answer("cuStreamCreate", needs::context, [&](vmm::fake_driver& fake) {
-    return hand_out(fake.create_stream(), stream, to_pointer<CUstream>);
-  });
-}
+STANDIN_ENTRY(cuStreamCreate, context, (CUstream * stream, unsigned),
+              hand_out(fake.create_stream(), stream, to_pointer<CUstream>))
 
-CUresult cuStreamDestroy(CUstream stream) {
-  return answer("cuStreamDestroy", needs::context, [&](vmm::fake_driver& fake) {
-    return code_of(fake.destroy_stream(stream_of(stream)));
-  });
-}
+STANDIN_ENTRY(cuStreamDestroy, context, (CUstream stream),
+              code_of(fake.destroy_stream(stream_of(stream))))
 
-CUresult cuStreamSynchronize(CUstream stream) {
-  return answer("cuStreamSynchronize", needs::context, [&](vmm::fake_driver& fake) {
-    return code_of(fake.synchronize_stream(stream_of(stream)));
-  });
-}
+STANDIN_ENTRY(cuStreamSynchronize, context, (CUstream stream),
+              code_of(fake.synchronize_stream(stream_of(stream))))
 
-CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
-  return answer("cuStreamWaitEvent", needs::context, [&](vmm::fake_driver& fake) {
-    return code_of(fake.wait_event(stream_of(stream), event_of(event)));
-  });
-}
+STANDIN_ENTRY(cuStreamWaitEvent, context, (CUstream stream, CUevent event, unsigned),
+              code_of(fake.wait_event(stream_of(stream), event_of(event))))
 
-CUresult cuEventCreate(CUevent* event, unsigned) {
-  return answer("cuEventCreate", needs::context, [&](vmm::fake_driver& fake) {
-    return hand_out(fake.create_event(), event, to_pointer<CUevent>);
-  });
-}
+STANDIN_ENTRY(cuEventCreate, context, (CUevent * event, unsigned),
+              hand_out(fake.create_event(), event, to_pointer<CUevent>))
 
-CUresult cuEventDestroy(CUevent event) {
-  return answer("cuEventDestroy", needs::context, [&](vmm::fake_driver& fake) {
-    return code_of(fake.destroy_event(event_of(event)));
-  });
-}
+STANDIN_ENTRY(cuEventDestroy, context, (CUevent event),
+              code_of(fake.destroy_event(event_of(event))))
 
-CUresult cuEventRecord(CUevent event, CUstream stream) {
-  return answer("cuEventRecord", needs::context, [&](vmm::fake_driver& fake) {
-    return code_of(fake.record_event(event_of(event), stream_of(stream)));
-  });
-}
+STANDIN_ENTRY(cuEventRecord, context, (CUevent event, CUstream stream),
+              code_of(fake.record_event(event_of(event), stream_of(stream))))
 
-CUresult cuCtxRecordEvent(CUcontext, CUevent event) {
-  return answer("cuCtxRecordEvent", needs::context,
-                [&](vmm::fake_driver& fake) { return code_of(fake.record_all(event_of(event))); });
-}
+STANDIN_ENTRY(cuCtxRecordEvent, context, (CUcontext, CUevent event),
+              code_of(fake.record_all(event_of(event))))
 
 CUresult cuStreamGetId(CUstream stream, unsigned long long* identity) {
   return answer("cuStreamGetId", needs::initialised, [&](vmm::fake_driver& fake) {
@@ -151,19 +128,13 @@ CUresult cuEventQuery(CUevent event) {
   });
 }
 
-CUresult cuEventSynchronize(CUevent event) {
-  return answer("cuEventSynchronize", needs::context, [&](vmm::fake_driver& fake) {
-    return code_of(fake.synchronize_event(event_of(event)));
-  });
-}
+STANDIN_ENTRY(cuEventSynchronize, context, (CUevent event),
+              code_of(fake.synchronize_event(event_of(event))))
 
 // ---- capture ------------------------------------------------------------------------------------
 
-CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) {
-  return answer("cuStreamBeginCapture", needs::context, [&](vmm::fake_driver& fake) {
-    return code_of(fake.begin_capture(stream_of(stream), static_cast<vmm::capture_mode>(mode)));
-  });
-}
+STANDIN_ENTRY(cuStreamBeginCapture, context, (CUstream stream, CUstreamCaptureMode mode),
+              code_of(fake.begin_capture(stream_of(stream), static_cast<vmm::capture_mode>(mode))))
 
 CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
   return answer("cuStreamEndCapture", needs::context, [&](vmm::fake_driver& fake) {
@@ -172,19 +143,13 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
   });
 }
 
-CUresult cuGraphDestroy(CUgraph graph) {
-  return answer("cuGraphDestroy", needs::context, [&](vmm::fake_driver& fake) {
-    return code_of(fake.destroy_graph(standin::token_of<vmm::fake::graph_handle>(graph)));
-  });
-}
+STANDIN_ENTRY(cuGraphDestroy, context, (CUgraph graph),
+              code_of(fake.destroy_graph(standin::token_of<vmm::fake::graph_handle>(graph))))
 
-CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
-  return answer("cuStreamIsCapturing", needs::initialised, [&](vmm::fake_driver& fake) {
-    return hand_out(fake.query_capture(stream_of(stream)), status, [](vmm::capture_info info) {
-      return static_cast<CUstreamCaptureStatus>(info.state);
-    });
-  });
-}
+STANDIN_ENTRY(cuStreamIsCapturing, initialised, (CUstream stream, CUstreamCaptureStatus* status),
+              hand_out(fake.query_capture(stream_of(stream)), status, [](vmm::capture_info info) {
+                return static_cast<CUstreamCaptureStatus>(info.state);
+              }))
 
 // The form of before CUDA 12, which headers since then do not declare.
 CUresult standin_get_capture(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id) {
@@ -208,19 +173,14 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
 
 // ---- bytes --------------------------------------------------------------------------------------
 
-CUresult cuMemcpyDtoDAsync(CUdeviceptr target, CUdeviceptr source, std::size_t size,
-                           CUstream stream) {
-  return answer("cuMemcpyDtoDAsync", needs::context, [&](vmm::fake_driver& fake) {
-    return code_of(fake.copy({{target}, {source}, size, stream_of(stream)}));
-  });
-}
+STANDIN_ENTRY(cuMemcpyDtoDAsync, context,
+              (CUdeviceptr target, CUdeviceptr source, std::size_t size, CUstream stream),
+              code_of(fake.copy({{target}, {source}, size, stream_of(stream)})))
 
-CUresult cuMemcpyPeerAsync(CUdeviceptr target, CUcontext, CUdeviceptr source, CUcontext,
-                           std::size_t size, CUstream stream) {
-  return answer("cuMemcpyPeerAsync", needs::context, [&](vmm::fake_driver& fake) {
-    return code_of(fake.copy({{target}, {source}, size, stream_of(stream)}));
-  });
-}
+STANDIN_ENTRY(cuMemcpyPeerAsync, context,
+              (CUdeviceptr target, CUcontext, CUdeviceptr source, CUcontext, std::size_t size,
+               CUstream stream),
+              code_of(fake.copy({{target}, {source}, size, stream_of(stream)})))
 
 // Copies from and to pageable host memory: the real driver finishes the stream first as well.
 CUresult cuMemcpyHtoDAsync(CUdeviceptr target, const void* source, std::size_t size,
@@ -240,12 +200,9 @@ CUresult cuMemcpyDtoHAsync(void* target, CUdeviceptr source, std::size_t size, C
   });
 }
 
-CUresult cuMemsetD8Async(CUdeviceptr target, unsigned char value, std::size_t size,
-                         CUstream stream) {
-  return answer("cuMemsetD8Async", needs::context, [&](vmm::fake_driver& fake) {
-    return code_of(fake.fill({{{target}, size}, value, stream_of(stream)}));
-  });
-}
+STANDIN_ENTRY(cuMemsetD8Async, context,
+              (CUdeviceptr target, unsigned char value, std::size_t size, CUstream stream),
+              code_of(fake.fill({{{target}, size}, value, stream_of(stream)})))
 
 // ---- allocations that are not virtual memory ----------------------------------------------------
 
@@ -295,10 +252,8 @@ CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
   });
 }
 
-CUresult cuMemPoolSetAttribute(CUmemoryPool, CUmemPool_attribute, void* value) {
-  return answer("cuMemPoolSetAttribute", needs::initialised,
-                [&](auto&) { return value == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS; });
-}
+STANDIN_ENTRY(cuMemPoolSetAttribute, initialised, (CUmemoryPool, CUmemPool_attribute, void* value),
+              value == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS)
 
 CUresult cuMemPoolGetAttribute(CUmemoryPool, CUmemPool_attribute, void* value) {
   return answer("cuMemPoolGetAttribute", needs::initialised, [&](auto&) {
@@ -308,8 +263,6 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool, CUmemPool_attribute, void* value) {
   });
 }
 
-CUresult cuMemPoolTrimTo(CUmemoryPool, std::size_t) {
-  return answer("cuMemPoolTrimTo", needs::initialised, [&](auto&) { return CUDA_SUCCESS; });
-}
+STANDIN_ENTRY(cuMemPoolTrimTo, initialised, (CUmemoryPool, std::size_t), CUDA_SUCCESS)
 
 }  // extern "C"
