@@ -44,9 +44,7 @@ TEST_F(Aligned, MemoryBesideABlockStaysFree) {
 }
 
 TEST_F(Aligned, NewMemoryIsNoMoreThanForAnyBlock) {
-  vmm::pool_options options = moving();
-  options.budget_bytes = 8 * MiB;
-  open(options);
+  open(moving(), &vmm::pool_options::budget_bytes, 8 * MiB);
   std::vector<address> blocks;
   for (int i = 0; i < 4; ++i) blocks.push_back(allocate_at(2 * MiB, 2 * MiB, a));
   EXPECT_EQ(held_bytes(), 8 * MiB);
@@ -58,9 +56,7 @@ TEST_F(Aligned, NewMemoryIsNoMoreThanForAnyBlock) {
 // The free memory that a growth would continue begins off the alignment, and the budget has no page
 // for that.
 TEST_F(Aligned, TheLastPageOfABudgetServes) {
-  vmm::pool_options options = moving();
-  options.budget_bytes = 4 * MiB;
-  open(options);
+  open(moving(), &vmm::pool_options::budget_bytes, 4 * MiB);
   const address small = allocate(MiB + 512, a);
   const address at = allocate_at(2 * MiB, 2 * MiB, a);
   EXPECT_EQ(held_bytes(), 4 * MiB);
@@ -97,9 +93,7 @@ TEST_F(Aligned, MemoryOfAnotherStreamServesAndItsRestStaysThatStreams) {
 }
 
 TEST_F(Aligned, BesideArenasToo) {
-  vmm::pool_options options;
-  options.stream_arenas = vmm::arena_rule::always;
-  open(options);
+  open({}, &vmm::pool_options::stream_arenas, vmm::arena_rule::always);
   std::vector<address> blocks;
   for (int i = 0; i < 32; ++i) {
     blocks.push_back(allocate(1000, a));
@@ -110,9 +104,7 @@ TEST_F(Aligned, BesideArenasToo) {
 }
 
 TEST_F(Aligned, BlocksOfACapturedGraphToo) {
-  vmm::pool_options options = moving();
-  options.capture = vmm::capture_rule::private_memory;
-  open(options);
+  open(moving(), &vmm::pool_options::capture, vmm::capture_rule::private_memory);
   ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::any_thread));
   const std::uint64_t number = managed->captures().number(a).value_or(0);
   const address small = allocate(512, a);
@@ -129,9 +121,7 @@ TEST_F(Aligned, BlocksOfACapturedGraphToo) {
 }
 
 TEST_F(Aligned, UnderThePolicyOfTheSourceToo) {
-  vmm::pool_options options;
-  options.policy = vmm::pool_policy::vpmm();
-  open(options);
+  open({}, &vmm::pool_options::policy, vmm::pool_policy::vpmm());
   std::vector<address> blocks;
   for (const std::uint64_t size_bytes : {std::uint64_t{512}, 2 * MiB, 3 * MiB, 64 * KiB, 5 * MiB})
     blocks.push_back(allocate_at(2 * MiB, size_bytes, a));
@@ -155,9 +145,7 @@ TEST_F(Aligned, WhatCannotBeIsRefusedAndChangesNothing) {
 
 // The bytes of the block are filled, and none beside it.
 TEST_F(Aligned, AFillTakesTheBlockAlone) {
-  vmm::pool_options options = moving();
-  options.contents = vmm::contents_rule::zero_on_acquire;
-  open(options);
+  open(moving(), &vmm::pool_options::contents, vmm::contents_rule::zero_on_acquire);
   const address small = allocate(512, a);
   const std::uint64_t before = driver.calls(call::fill);
   const address at = allocate_at(4 * KiB, 4 * KiB, a);

@@ -172,8 +172,7 @@ TEST_F(Arena, WrongAddressesAnswerAsWithoutArenas) {
 TEST_F(Arena, WhatAnArenaKeepsServesOthersBeforeThePoolGrows) {
   open_with_arenas();
   warm(a);
-  std::vector<address> blocks;
-  for (int i = 0; i < 40; ++i) blocks.push_back(allocate(100 * KiB, a));
+  std::vector<address> blocks = allocate_each(40, 100 * KiB, a);
   for (const address each : blocks) free(each, a);
   const vmm::pool_statistics full = managed->statistics();
   EXPECT_GT(full.arena_bytes, 3 * MiB);
@@ -186,12 +185,9 @@ TEST_F(Arena, WhatAnArenaKeepsServesOthersBeforeThePoolGrows) {
 
 // A block of whole mappings is made of free memory if no other is left.
 TEST_F(Arena, WhatAnArenaKeepsServesABlockOfWholeMappings) {
-  vmm::pool_options options = with(arena_rule::always);
-  options.budget_bytes = 32 * MiB;
-  open(options);
+  open(with(arena_rule::always), &vmm::pool_options::budget_bytes, 32 * MiB);
   warm(a);
-  std::vector<address> blocks;
-  for (int i = 0; i < 14; ++i) blocks.push_back(allocate(2 * MiB, a));
+  std::vector<address> blocks = allocate_each(14, 2 * MiB, a);
   for (const address each : blocks) free(each, a);
   free(allocate(4 * KiB, a), a);
   EXPECT_GT(managed->statistics().arena_bytes, 20 * MiB);
@@ -205,8 +201,7 @@ TEST_F(Arena, WhatAnArenaKeepsServesABlockOfWholeMappings) {
 TEST_F(Arena, TheRichestServesAnotherStreamAndStaysOpen) {
   open_with_arenas();
   warm(a);
-  std::vector<address> blocks;
-  for (int i = 0; i < 40; ++i) blocks.push_back(allocate(100 * KiB, a));
+  std::vector<address> blocks = allocate_each(40, 100 * KiB, a);
   for (const address each : blocks) free(each, a);
   free(allocate(4 * KiB, b), b);  // b has an arena from here on
   for (std::size_t i = 0; i < 8; ++i) blocks[i] = allocate(100 * KiB, b);
@@ -227,8 +222,7 @@ TEST_F(Arena, TheRichestServesNobodyWhileItsStreamWorks) {
   driver.set_manual(true);
   open_with_arenas();
   warm(a);
-  std::vector<address> blocks;
-  for (int i = 0; i < 30; ++i) blocks.push_back(allocate(100 * KiB, a));
+  std::vector<address> blocks = allocate_each(30, 100 * KiB, a);
   for (const address each : blocks) run(a, {each, 100 * KiB});
   for (const address each : blocks) free(each, a);
   const std::uint64_t foreign = managed->statistics().other_stream_count;
@@ -250,8 +244,7 @@ TEST_F(Arena, TheRichestServesNobodyWhileItsStreamWorks) {
 TEST_F(Arena, TheRichestServesNobodyWhileItsLaterWorkRuns) {
   driver.set_manual(true);
   open_with_arenas();
-  std::vector<address> blocks;
-  for (int i = 0; i < 40; ++i) blocks.push_back(allocate(100 * KiB, a));
+  std::vector<address> blocks = allocate_each(40, 100 * KiB, a);
   for (const address each : blocks) free(each, a);
   EXPECT_TRUE(driver.finish_all());
   fine(managed->synchronize());
@@ -274,16 +267,14 @@ TEST_F(Arena, TheRichestServesNobodyWhileItsLaterWorkRuns) {
 TEST_F(Arena, TheRichestServesNobodyWhileItsStreamIsCaptured) {
   open_with_arenas();
   warm(a);
-  std::vector<address> blocks;
-  for (int i = 0; i < 30; ++i) blocks.push_back(allocate(100 * KiB, a));
+  std::vector<address> blocks = allocate_each(30, 100 * KiB, a);
   for (const address each : blocks) free(each, a);
   free(allocate(4 * KiB, b), b);
   const std::uint64_t foreign = managed->statistics().other_stream_count;
   ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::any_thread));
   const address at = allocate(100 * KiB, b);
   EXPECT_EQ(managed->statistics().other_stream_count, foreign);
-  const auto made = *driver.end_capture(a);
-  EXPECT_TRUE(driver.destroy_graph(made));
+  end_capture(a);
   free(at, b);
   const address later = allocate(200 * KiB, b);
   EXPECT_GT(managed->statistics().other_stream_count, foreign);
@@ -298,8 +289,7 @@ TEST_F(Arena, AMissTakesTheStatesLockThreeTimes) {
   if (!vmm::sync::has_schedule_points) GTEST_SKIP() << "locks do not announce themselves here";
   open_with_arenas();
   warm(a);
-  std::vector<address> blocks;
-  for (int i = 0; i < 40; ++i) blocks.push_back(allocate(100 * KiB, a));
+  std::vector<address> blocks = allocate_each(40, 100 * KiB, a);
   for (const address each : blocks) free(each, a);
   free(allocate(4 * KiB, b), b);
   blocks[0] = allocate(100 * KiB, b);  // of what the pool's lists had
@@ -319,9 +309,7 @@ TEST_F(Arena, AMissTakesTheStatesLockThreeTimes) {
 TEST_F(Arena, TransfersThatRecurBecomeRareByMemoryWithinTheBudget) {
   std::uint64_t budget_bytes = 0;
   for (const bool has_budget : {false, true}) {
-    vmm::pool_options options = with(arena_rule::always);
-    options.budget_bytes = has_budget ? budget_bytes : 0;
-    open(options);
+    open(with(arena_rule::always), &vmm::pool_options::budget_bytes, has_budget ? budget_bytes : 0);
     std::mt19937 random(1);
     std::array<stream_handle, 16> streams{};
     std::array<std::array<address, 128>, 16> blocks{};
@@ -377,14 +365,11 @@ TEST_F(Arena, UnfinishedWorkOfItsStreamIsWaitedFor) {
   warm(a);
   const address block = allocate(100 * KiB, a);
   EXPECT_GT(managed->statistics().arena_bytes, 0u);
-  run(a, {block, 100 * KiB});
-  free(block, a);
+  run_and_free(a, {block, 100 * KiB});
   const address again = allocate(100 * KiB, a);  // behind that work, in its stream
-  run(a, {again, 100 * KiB});
-  free(again, a);
+  run_and_free(a, {again, 100 * KiB});
   const address foreign = allocate(managed->statistics().reusable_bytes, b);
-  run(b, {foreign, 100 * KiB});
-  free(foreign, b);
+  run_and_free(b, {foreign, 100 * KiB});
   EXPECT_EQ(driver.misuse_count(), 0u);
 }
 
@@ -428,8 +413,7 @@ TEST_F(Arena, TrimAndSynchronizeTakeBackEverything) {
 TEST_F(Arena, BlocksOfAForgottenStreamAreFreedOnAnother) {
   open_with_arenas();
   warm(a);
-  std::vector<address> blocks;
-  for (int i = 0; i < 10; ++i) blocks.push_back(allocate(4 * KiB, a));
+  std::vector<address> blocks = allocate_each(10, 4 * KiB, a);
   free(blocks[3], a);
   fine(managed->forget(a));
   EXPECT_EQ(managed->statistics().live_count, 9u);

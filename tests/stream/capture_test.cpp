@@ -148,8 +148,7 @@ TEST_F(Captures, ACaptureTakesOnlyMemoryThatIsDone) {
   open_for(capture_rule::private_memory, queried());
   const address busy = allocate(4 * MiB, a);
   const address done = allocate(2 * MiB, b);
-  run(a, {busy, 4 * MiB}, 1e6);
-  free(busy, a);
+  run_and_free(a, {busy, 4 * MiB}, 1e6);
   free(done, b);
   begin();
   const std::uint64_t number = *managed->captures().number(a);
@@ -171,12 +170,10 @@ TEST_F(Captures, OtherStreamsGrowAndTrimWithoutSpoilingIt) {
     open_for(capture_rule::private_memory, queried());
     const address first = allocate(4 * MiB, a);
     const address wall = allocate(2 * MiB, a);
-    run(a, {first, 4 * MiB}, 1e6);
-    free(first, a);
+    run_and_free(a, {first, 4 * MiB}, 1e6);
     begin(mode);
     const address large = allocate(8 * MiB, b);  // a's memory would come behind a mark on a
-    run(b, {large, 8 * MiB}, 10);
-    free(large, b);
+    run_and_free(b, {large, 8 * MiB}, 10);
     (void)managed->trim(0);
     EXPECT_EQ(managed->forget(a).error().code, errc::in_use);
     EXPECT_EQ(managed->synchronize().error().code, errc::not_permitted);
@@ -195,8 +192,7 @@ TEST_F(Captures, OtherStreamsGrowAndTrimWithoutSpoilingIt) {
 TEST_F(Captures, MarksThatWereMadeBeforeAreStillAsked) {
   open_for(capture_rule::private_memory);
   const address at = allocate(8 * MiB, a);
-  run(a, {at, 8 * MiB}, 1e6);
-  free(at, a);
+  run_and_free(a, {at, 8 * MiB}, 1e6);
   (void)managed->trim(0);  // marks a
   ASSERT_TRUE(driver.finish_all());
   begin();

@@ -23,8 +23,7 @@ class Ended : public FakePool {
   [[nodiscard]] address freed_on_ended(std::uint64_t size_bytes) {
     const stream_handle gone = *driver.create_stream();
     const address at = allocate(size_bytes, gone);
-    run(gone, {at, size_bytes}, 1e6);
-    free(at, gone);
+    run_and_free(gone, {at, size_bytes}, 1e6);
     EXPECT_TRUE(driver.destroy_stream(gone));
     return at;
   }
@@ -57,9 +56,7 @@ TEST_F(Ended, ItsMemoryWaitsForItsWorkAndServesOthersThen) {
 // Also where the free fills the block.
 TEST_F(Ended, AStreamThatFreesFirstWaitsForNoOtherStreamsWork) {
   for (const auto rule : {vmm::contents_rule::none, vmm::contents_rule::zero_on_release}) {
-    vmm::pool_options options;
-    options.contents = rule;
-    open(options);
+    open({}, &vmm::pool_options::contents, rule);
     const stream_handle fresh = *driver.create_stream();
     const address at = allocate(8 * MiB, a);
     const address other = allocate(8 * MiB, b);
@@ -78,13 +75,10 @@ TEST_F(Ended, AStreamThatFreesFirstWaitsForNoOtherStreamsWork) {
 }
 
 TEST_F(Ended, ShortOfMemoryARequestHasWhatItLeft) {
-  vmm::pool_options options = moving();
-  options.budget_bytes = 16 * MiB;
-  open(options);
+  open(moving(), &vmm::pool_options::budget_bytes, 16 * MiB);
   (void)freed_on_ended(12 * MiB);
   const address at = allocate(16 * MiB, a);
-  run(a, {at, 16 * MiB}, 10);
-  free(at, a);
+  run_and_free(a, {at, 16 * MiB}, 10);
 }
 
 TEST_F(Ended, ThePoolEndsWithItsLiveBlock) {
@@ -110,8 +104,7 @@ TEST_F(Ended, ItIsFreedOnAnotherStreamOrAfterEverything) {
       fine(managed->free(at));
     }
     const address other = allocate(8 * MiB, b);
-    run(b, {other, 8 * MiB}, 10);
-    free(other, b);
+    run_and_free(b, {other, 8 * MiB}, 10);
   }
 }
 
@@ -154,8 +147,7 @@ TEST_F(Ended, WhereStreamsAreNamedARefusalIsCovered) {
   options.capture = vmm::capture_rule::unchecked;
   open(options);
   const address at = allocate(8 * MiB, a);
-  run(a, {at, 8 * MiB}, 1e6);
-  free(at, a);
+  run_and_free(a, {at, 8 * MiB}, 1e6);
   vmm::fake::fault planned;
   planned.where = call::record_event;
   for (const auto& failure : driver.possible_errors(call::record_event))
@@ -174,13 +166,10 @@ TEST_F(Ended, WhereStreamsAreNamedARefusalIsCovered) {
 }
 
 TEST_F(Ended, WhereStreamsAreNamedADestroyedOneStopsNoCall) {
-  vmm::pool_options options = moving();
-  options.streams_forgotten = true;
-  open(options);
+  open(moving(), &vmm::pool_options::streams_forgotten, true);
   (void)freed_on_ended(8 * MiB);
   const address other = allocate(8 * MiB, a);
-  run(a, {other, 8 * MiB}, 10);
-  free(other, a);
+  run_and_free(a, {other, 8 * MiB}, 10);
   fine(managed->synchronize());
   EXPECT_EQ(managed->trim(0).failure.code, errc::none);
   managed.reset();
@@ -318,19 +307,15 @@ TEST_F(EndedAgain, ManyEndBesideAKernel) {
     for (int count = 0; count < 400; ++count) {
       const stream_handle gone = *driver.create_stream();
       const address first = allocate(2 * MiB, gone);
-      run(gone, {first, 2 * MiB}, 1);
-      free(first, gone);
+      run_and_free(gone, {first, 2 * MiB}, 1);
       const address grown = allocate(4 * MiB, gone);  // moves the first one
-      run(gone, {grown, 4 * MiB}, 1);
-      free(grown, gone);
+      run_and_free(gone, {grown, 4 * MiB}, 1);
       ASSERT_TRUE(driver.destroy_stream(gone));
       if (count % 50 == 0) validate();
     }
     EXPECT_LE(driver.resource_counts().events, 100u);
     if (is_captured) {
-      const auto graph = driver.end_capture(a);
-      ASSERT_TRUE(graph) << "the capture was spoiled";
-      ASSERT_TRUE(driver.destroy_graph(*graph));
+      end_capture(a);
       fine(managed->captures().end());
     }
     free(at, b);
@@ -358,8 +343,7 @@ TEST_F(EndedAgain, ManyEndWithPinnedBlocks) {
   }
   for (const address each : pinned) fine(managed->unpin(each));
   const address other = allocate(64 * MiB, a);
-  run(a, {other, 64 * MiB}, 10);
-  free(other, a);
+  run_and_free(a, {other, 64 * MiB}, 10);
   free(at, b);
   fine(managed->synchronize());
   EXPECT_EQ(managed->trim(0).failure.code, errc::none);
@@ -405,9 +389,7 @@ TEST_F(EndedAgain, ItIsForgottenWithoutARequest) {
 }
 
 TEST_F(EndedAgain, AGraphIsReleasedOnIt) {
-  vmm::pool_options options = moving();
-  options.capture = vmm::capture_rule::private_memory;
-  open(options);
+  open(moving(), &vmm::pool_options::capture, vmm::capture_rule::private_memory);
   ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::relaxed));
   free(allocate(8 * MiB, a), a);
   const vmm::result<std::uint64_t> number = managed->captures().number(a);
@@ -425,9 +407,7 @@ TEST_F(EndedAgain, AGraphIsReleasedOnIt) {
 
 // The refused call leaves the capture seen: the next request spoils nothing.
 TEST_F(EndedAgain, ACaptureOutlivesARefusedForget) {
-  vmm::pool_options options = moving();
-  options.capture = vmm::capture_rule::private_memory;
-  open(options);
+  open(moving(), &vmm::pool_options::capture, vmm::capture_rule::private_memory);
   address freed;
   const stream_handle fresh = again(8 * MiB, freed);
   free(allocate(2 * MiB, fresh), fresh);
@@ -435,11 +415,8 @@ TEST_F(EndedAgain, ACaptureOutlivesARefusedForget) {
   free(allocate(8 * MiB, fresh), fresh);
   EXPECT_EQ(managed->forget(fresh).error().code, errc::in_use);
   const address other = allocate(8 * MiB, b);
-  run(b, {other, 8 * MiB}, 10);
-  free(other, b);
-  const auto graph = driver.end_capture(fresh);
-  ASSERT_TRUE(graph) << "the capture was spoiled";
-  ASSERT_TRUE(driver.destroy_graph(*graph));
+  run_and_free(b, {other, 8 * MiB}, 10);
+  end_capture(fresh);
   EXPECT_TRUE(driver.destroy_stream(fresh));
 }
 
@@ -455,9 +432,7 @@ TEST_F(EndedAgain, BesideACapture) {
   use(at, fresh);
   EXPECT_EQ(driver.calls(call::record_all), 0u);
   validate();
-  const auto graph = driver.end_capture(a);
-  ASSERT_TRUE(graph) << "the capture was spoiled";
-  ASSERT_TRUE(driver.destroy_graph(*graph));
+  end_capture(a);
   fine(managed->captures().end());
   EXPECT_TRUE(driver.destroy_stream(fresh));
   const stream_handle third = *driver.create_stream();
@@ -471,18 +446,14 @@ TEST_F(EndedAgain, BesideACapture) {
 
 // The new stream is captured itself, unannounced: its own request spoils nothing.
 TEST_F(EndedAgain, InsideACapture) {
-  vmm::pool_options options = moving();
-  options.capture = vmm::capture_rule::private_memory;
-  open(options);
+  open(moving(), &vmm::pool_options::capture, vmm::capture_rule::private_memory);
   address freed;
   const stream_handle fresh = again(8 * MiB, freed);
   ASSERT_TRUE(driver.begin_capture(fresh, vmm::capture_mode::any_thread));
   const address at = allocate(8 * MiB, fresh);
   EXPECT_NE(at, freed);
   free(at, fresh);
-  const auto graph = driver.end_capture(fresh);
-  ASSERT_TRUE(graph) << "the capture was spoiled";
-  ASSERT_TRUE(driver.destroy_graph(*graph));
+  end_capture(fresh);
   use(allocate(8 * MiB, fresh), fresh);
   EXPECT_TRUE(driver.destroy_stream(fresh));
 }
@@ -501,8 +472,7 @@ TEST_F(EndedAgain, ManyEndAtRandom) {
     }
     const std::uint64_t size_bytes = (1 + random() % 8) * MiB;
     const address at = allocate(size_bytes, stream);
-    run(stream, {at, size_bytes}, 50);
-    free(at, stream);
+    run_and_free(stream, {at, size_bytes}, 50);
     if (step % 200 == 0) validate();
   }
   EXPECT_LE(managed->statistics().stream_count, streams.size() + 1);
@@ -536,21 +506,16 @@ TEST_F(Ended, ACaptureThatACallHasSeenIsNotSpoiled) {
 
 // The end of a capture on a stream that is destroyed then is never seen.
 TEST_F(Ended, AfterItsCaptureItStopsNoRequest) {
-  vmm::pool_options options = moving();
-  options.budget_bytes = 16 * MiB;
-  open(options);
+  open(moving(), &vmm::pool_options::budget_bytes, 16 * MiB);
   const address at = allocate(12 * MiB, b);
-  run(b, {at, 12 * MiB}, 1e6);
-  free(at, b);
+  run_and_free(b, {at, 12 * MiB}, 1e6);
   const stream_handle gone = *driver.create_stream();
   ASSERT_TRUE(driver.begin_capture(gone, vmm::capture_mode::any_thread));
   EXPECT_EQ(managed->allocate(MiB, gone).error().code, errc::not_permitted);
-  const auto graph = *driver.end_capture(gone);
-  ASSERT_TRUE(driver.destroy_graph(graph));
+  end_capture(gone);
   ASSERT_TRUE(driver.destroy_stream(gone));
   const address other = allocate(16 * MiB, a);  // of b's memory
-  run(a, {other, 16 * MiB}, 10);
-  free(other, a);
+  run_and_free(a, {other, 16 * MiB}, 10);
   EXPECT_EQ(managed->synchronize().error().code, errc::not_permitted);
   fine(managed->forget(gone));
   fine(managed->synchronize());

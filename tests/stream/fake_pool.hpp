@@ -25,6 +25,12 @@ class FakePool : public testing::Test {
   void open(const vmm::pool_options& options = {}) {
     managed = std::make_unique<pool>(driver, options);
   }
+  /// With one option changed.
+  template <class Options, class Option, class Value>
+  void open(vmm::pool_options options, Option Options::* option, const Value& value) {
+    options.*option = value;
+    open(options);
+  }
   // Handles of one page and every whole one moved before any is created.
   [[nodiscard]] static vmm::pool_options moving() {
     vmm::pool_options options;
@@ -54,6 +60,12 @@ class FakePool : public testing::Test {
     EXPECT_TRUE(at) << (at ? "" : vmm::describe(at.error()));
     return at.value_or(vmm::address{});
   }
+  [[nodiscard]] std::vector<vmm::address> allocate_each(std::size_t count, std::uint64_t size_bytes,
+                                                        vmm::stream_handle stream) {
+    std::vector<vmm::address> blocks(count);
+    for (vmm::address& each : blocks) each = allocate(size_bytes, stream);
+    return blocks;
+  }
   static void fine(const vmm::status& answer) {
     EXPECT_TRUE(answer) << (answer ? "" : vmm::describe(answer.error()));
   }
@@ -62,6 +74,16 @@ class FakePool : public testing::Test {
     vmm::fake::kernel work{"writer", us};
     work.writes = {&what, 1};
     ASSERT_TRUE(driver.launch(stream, work));
+  }
+  void run_and_free(vmm::stream_handle stream, vmm::address_range what, double us = 1000) {
+    run(stream, what, us);
+    free(what.base, stream);
+  }
+  /// Nothing may have spoiled the capture.
+  void end_capture(vmm::stream_handle stream) {
+    const auto graph = driver.end_capture(stream);
+    ASSERT_TRUE(graph) << "the capture was spoiled";
+    ASSERT_TRUE(driver.destroy_graph(*graph));
   }
 
   vmm::fake_driver driver;

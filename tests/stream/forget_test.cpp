@@ -29,8 +29,7 @@ TEST_F(Forgotten, ANewStreamWithItsNumberInheritsNothing) {
   open(moving());
   const stream_handle number = a;
   const address at = allocate(8 * MiB, a);
-  run(a, {at, 8 * MiB}, 1e6);
-  free(at, a);
+  run_and_free(a, {at, 8 * MiB}, 1e6);
   fine(managed->forget(a));
   destroy_a();
   a = *driver.create_stream();
@@ -43,8 +42,7 @@ TEST_F(Forgotten, ANewStreamWithItsNumberInheritsNothing) {
 
 TEST_F(Forgotten, ItsMemoryIsEveryonesWhenItsWorkHasFinished) {
   const address at = allocate(64 * MiB, a);
-  run(a, {at, 64 * MiB}, 1e6);
-  free(at, a);
+  run_and_free(a, {at, 64 * MiB}, 1e6);
   fine(managed->forget(a));
   destroy_a();
   EXPECT_EQ(managed->statistics().stream_count, 0u);
@@ -66,8 +64,7 @@ TEST_F(Forgotten, APinnedBlockThatItFreedWaitsForItsWork) {
   free(allocate(2 * MiB, a), a);
   ASSERT_TRUE(driver.finish_all());
   EXPECT_EQ(managed->trim(0).released_bytes, 2 * MiB) << "a's last ordinary free has passed";
-  run(a, {at, 8 * MiB}, 500);
-  free(at, a);
+  run_and_free(a, {at, 8 * MiB}, 500);
   run(a, {at, 8 * MiB}, 500);  // the pin's owner may use it beside the pool
   fine(managed->forget(a));
   destroy_a();
@@ -118,8 +115,7 @@ TEST_F(Forgotten, StaleMappingsGoWhenItsWorkHasFinished) {
   const address first = allocate(4 * MiB, a);
   const address wall = allocate(2 * MiB, a);
   const address second = allocate(4 * MiB, a);
-  run(a, {first, 4 * MiB}, 1e6);
-  free(first, a);
+  run_and_free(a, {first, 4 * MiB}, 1e6);
   free(second, a);
   const address whole = allocate(8 * MiB, a);
   EXPECT_EQ(managed->statistics().stale_bytes, 4 * MiB);
@@ -175,8 +171,7 @@ TEST_F(Forgotten, AsManyAtATimeAfterOthersWereForgotten) {
   for (int i = 0; i < 16; ++i) {
     const stream_handle stream = *driver.create_stream();
     const address at = allocate(4 * MiB, stream);
-    run(stream, {at, 4 * MiB}, 1e6);
-    free(at, stream);
+    run_and_free(stream, {at, 4 * MiB}, 1e6);
     fine(managed->forget(stream));
     ASSERT_TRUE(driver.destroy_stream(stream));
   }
@@ -211,8 +206,7 @@ TEST_F(Forgotten, UnknownStreamsAreNoError) {
 TEST_F(Forgotten, AFailedMarkLeavesTheStream) {
   open(moving());
   const address at = allocate(8 * MiB, a);
-  run(a, {at, 8 * MiB}, 1e6);
-  free(at, a);
+  run_and_free(a, {at, 8 * MiB}, 1e6);
   vmm::fake::fault planned;
   planned.where = call::record_event;
   for (const auto& failure : driver.possible_errors(call::record_event))

@@ -88,8 +88,7 @@ TEST_F(FreeUnordered, WhatIsIdleServesTheNextRequestAtOnce) {
 
 TEST_F(FreeUnordered, ManyShareAMark) {
   open(moving());
-  std::vector<address> blocks;
-  for (int i = 0; i < 100; ++i) blocks.push_back(allocate(2 * MiB, a));
+  std::vector<address> blocks = allocate_each(100, 2 * MiB, a);
   run(unknown, {blocks.front(), 2 * MiB});
   for (const address at : blocks) free_unordered(at);
   EXPECT_EQ(driver.calls(call::record_all), 4u) << "the others wait together for the fifth";
@@ -144,9 +143,7 @@ TEST_F(FreeUnordered, ANeighbourThatHasPassedDoesNotWaitAgain) {
 // ---- captures --------------------------------------------------------------------------
 
 TEST_F(FreeUnordered, ACaptureOfAKnownStreamPutsTheMarkOff) {
-  vmm::pool_options options = moving();
-  options.streams_forgotten = true;
-  open(options);
+  open(moving(), &vmm::pool_options::streams_forgotten, true);
   const address at = allocate(8 * MiB, a);
   ASSERT_TRUE(driver.begin_capture(a, capture_mode::any_thread));
   free_unordered(at);
@@ -155,9 +152,7 @@ TEST_F(FreeUnordered, ACaptureOfAKnownStreamPutsTheMarkOff) {
   EXPECT_EQ(driver.calls(call::record_all), 0u);
   EXPECT_EQ(waiting_bytes(), 8 * MiB);
   EXPECT_EQ(managed->synchronize().error().code, errc::not_permitted);
-  const auto graph = driver.end_capture(a);
-  ASSERT_TRUE(graph) << "the capture was spoiled";
-  ASSERT_TRUE(driver.destroy_graph(*graph));
+  end_capture(a);
   free(other, b);
   EXPECT_EQ(managed->trim(0).released_bytes, 16 * MiB);
   EXPECT_EQ(driver.calls(call::record_all), 1u);
@@ -177,9 +172,7 @@ TEST_F(FreeUnordered, AnAnnouncedCapturePutsTheMarkOff) {
   EXPECT_EQ(kept.still_mapped_bytes, managed->statistics().mapped_bytes);
   EXPECT_GE(kept.still_mapped_bytes, 12 * MiB);
   EXPECT_EQ(managed->trim(64 * MiB).still_mapped_bytes, 0u) << "no more is to go than is kept";
-  const auto graph = driver.end_capture(unknown);
-  ASSERT_TRUE(graph) << "the capture was spoiled";
-  ASSERT_TRUE(driver.destroy_graph(*graph));
+  end_capture(unknown);
   EXPECT_EQ(driver.calls(call::record_all), 0u);
   fine(managed->captures().end());
   EXPECT_EQ(driver.calls(call::record_all), 1u) << "what was put off is marked when it ends";
@@ -198,8 +191,7 @@ TEST_F(FreeUnordered, ACaptureThatNobodyToldOfIsSpoiledAndNothingIsLost) {
     if (i == 0) EXPECT_EQ(driver.calls(call::record_all), 1u);
   }
   const std::uint64_t tries = driver.calls(call::record_all);
-  std::vector<address> blocks;
-  for (int i = 0; i < 4; ++i) blocks.push_back(allocate(512, a));
+  std::vector<address> blocks = allocate_each(4, 512, a);
   const std::uint64_t before = driver.calls(call::record_all);
   for (const address at : blocks) free_unordered(at);
   EXPECT_EQ(driver.calls(call::record_all), before) << "a free does not try again";
@@ -210,9 +202,7 @@ TEST_F(FreeUnordered, ACaptureThatNobodyToldOfIsSpoiledAndNothingIsLost) {
 }
 
 TEST_F(FreeUnordered, ABlockOfAGraphGoesToTheGraph) {
-  vmm::pool_options options = moving();
-  options.capture = capture_rule::private_memory;
-  open(options);
+  open(moving(), &vmm::pool_options::capture, capture_rule::private_memory);
   ASSERT_TRUE(driver.begin_capture(a, capture_mode::any_thread));
   const std::uint64_t number = managed->captures().number(a).value_or(0);
   const address at = allocate(4 * MiB, a);
@@ -318,9 +308,7 @@ TEST_F(FreeUnordered, ThePoolsEndMarksWhatWasPutOff) {
 }
 
 TEST_F(FreeUnordered, ShortOfMemoryARequestWaitsForIt) {
-  vmm::pool_options options = moving();
-  options.budget_bytes = 16 * MiB;
-  open(options);
+  open(moving(), &vmm::pool_options::budget_bytes, 16 * MiB);
   const address at = allocate(16 * MiB, a);
   run(unknown, {at, 16 * MiB});
   free_unordered(at);
@@ -328,8 +316,7 @@ TEST_F(FreeUnordered, ShortOfMemoryARequestWaitsForIt) {
   const address again = allocate(16 * MiB, b);
   EXPECT_EQ(driver.calls(call::wait_event), waited + 1) << "on the device, not on the host";
   EXPECT_EQ(managed->statistics().host_wait_count, 0u);
-  run(b, {again, 16 * MiB});
-  free(again, b);
+  run_and_free(b, {again, 16 * MiB});
 }
 
 TEST_F(FreeUnordered, ShortOfMemoryInPartsTheHostWaits) {
@@ -348,8 +335,7 @@ TEST_F(FreeUnordered, ShortOfMemoryInPartsTheHostWaits) {
   const address both = allocate(12 * MiB, b);
   EXPECT_EQ(both, left);
   EXPECT_GE(managed->statistics().host_wait_count, 1u);
-  run(b, {both, 12 * MiB});
-  free(both, b);
+  run_and_free(b, {both, 12 * MiB});
   free(keep, a);
 }
 
@@ -429,9 +415,7 @@ TEST_F(AfterKnown, ACaptureOfOneOfThemPutsTheMarkOff) {
   ASSERT_TRUE(driver.begin_capture(a, capture_mode::any_thread));
   free_unordered(at);
   EXPECT_NE(allocate(8 * MiB, b), at);
-  const auto graph = driver.end_capture(a);
-  ASSERT_TRUE(graph) << "the capture was spoiled";
-  ASSERT_TRUE(driver.destroy_graph(*graph));
+  end_capture(a);
   EXPECT_EQ(allocate(8 * MiB, b), at);
 }
 
@@ -442,9 +426,7 @@ class AfterNothing : public Unordered {
 };
 
 TEST_F(AfterNothing, WhereWorkIsDoneWhenACallReturnsItIsFreeAtOnce) {
-  vmm::pool_options options = moving();
-  options.page_bytes = 2 * MiB;
-  open(options);
+  open(moving(), &vmm::pool_options::page_bytes, 2 * MiB);
   const address at = allocate(8 * MiB, a);
   free_unordered(at);
   EXPECT_EQ(allocate(8 * MiB, a), at);

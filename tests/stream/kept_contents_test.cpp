@@ -110,9 +110,7 @@ TEST_F(PoolContents, AreKeptByAFreeOnOneStreamTooMany) {
 
 // The fill is refused, and every driver call of the free that undoes the allocation would be.
 TEST_F(PoolContents, AreFilledOrTheBlockIsNotLive) {
-  vmm::pool_options options = moving();
-  options.contents = contents_rule::zero_on_acquire;
-  open(options);
+  open(moving(), &vmm::pool_options::contents, contents_rule::zero_on_acquire);
   free(allocate(4 * MiB, a), a);
   driver.fail({call::fill, 1, false, {errc::internal, 78, "FILL"}});
   driver.fail({call::query_capture, 2, true, {errc::internal, 77, "INJECTED"}});

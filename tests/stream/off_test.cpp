@@ -37,8 +37,7 @@ TEST_F(PoolOff, EachBlockIsAHandleOfItsOwnAndGoesBackAtItsFree) {
 TEST_F(PoolOff, UnfinishedWorkKeepsItsMemory) {
   open_off();
   const address used = allocate(8 * MiB, a);
-  run(a, {used, 8 * MiB});
-  free(used, a);
+  run_and_free(a, {used, 8 * MiB});
   EXPECT_EQ(held_bytes(), 8 * MiB);
   const address other = allocate(4 * MiB, b);
   EXPECT_EQ(held_bytes(), 12 * MiB) << "no memory serves a second block";
@@ -68,8 +67,7 @@ TEST_F(PoolOff, ABudgetHoldsAndWaitsForWorkBeforeItIsShort) {
   options.budget_bytes = 8 * MiB;
   open_off(options);
   const address used = allocate(8 * MiB, a);
-  run(a, {used, 8 * MiB});
-  free(used, a);
+  run_and_free(a, {used, 8 * MiB});
   const address next = allocate(8 * MiB, b);
   EXPECT_EQ(held_bytes(), 8 * MiB);
   EXPECT_EQ(managed->allocate(512, b).error().code, vmm::errc::over_budget);

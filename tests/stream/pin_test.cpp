@@ -63,8 +63,7 @@ TEST_F(Pins, AFreedBlockBelongsToItsStreamAfterAllItsWork) {
   const address other = allocate(8 * MiB, b);
   EXPECT_EQ(other, at);
   EXPECT_EQ(driver.calls(vmm::call::wait_event), 1u) << "b waits for the work of a";
-  run(b, {other, 8 * MiB}, 10);
-  free(other, b);
+  run_and_free(b, {other, 8 * MiB}, 10);
 }
 
 TEST_F(Pins, ManyAtATime) {

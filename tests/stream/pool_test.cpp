@@ -152,14 +152,12 @@ TEST_F(Pool, ALargeRequestTakesTheLowestAddressOfAll) {
 TEST_F(Pool, AnotherStreamWaitsOnTheDeviceWhereMemoryIsShort) {
   open(moving());
   const address at = allocate(64 * MiB, a);
-  run(a, {at, 64 * MiB}, 1e6);
-  free(at, a);
+  run_and_free(a, {at, 64 * MiB}, 1e6);
   const std::uint64_t before_ns = driver.now_ns();
   EXPECT_EQ(allocate(64 * MiB, b), at);
   EXPECT_LT(driver.now_ns() - before_ns, 1'000'000u) << "the host did not wait";
   EXPECT_EQ(driver.calls(call::wait_event), 1u);
-  run(b, {at, 64 * MiB});
-  free(at, b);
+  run_and_free(b, {at, 64 * MiB});
 }
 
 TEST_F(Pool, WithHeadroomAnotherStreamGrowsInstead) {
@@ -167,8 +165,7 @@ TEST_F(Pool, WithHeadroomAnotherStreamGrowsInstead) {
   options.policy.tuning.slack_bytes = 256 * MiB;
   open(options);
   const address at = allocate(64 * MiB, a);
-  run(a, {at, 64 * MiB}, 1e6);
-  free(at, a);
+  run_and_free(a, {at, 64 * MiB}, 1e6);
   const address other = allocate(64 * MiB, b);
   EXPECT_NE(other, at);
   EXPECT_EQ(driver.calls(call::wait_event), 0u);
@@ -277,8 +274,7 @@ TEST_F(Pool, StaleMappingsGoWhenTheirWorkHasFinished) {
   open(options);
   const address first = allocate(4 * MiB, a);
   const address wall = allocate(2 * MiB, a);
-  run(a, {first, 4 * MiB}, 1e6);
-  free(first, a);
+  run_and_free(a, {first, 4 * MiB}, 1e6);
   const address whole = allocate(6 * MiB, a);
   EXPECT_EQ(managed->statistics().stale_bytes, 4 * MiB);
   const address other = allocate(512, a);
@@ -383,8 +379,7 @@ TEST_F(Pool, ARequestIsRoundedUpAtItsBorders) {
       const std::uint64_t unit = whole_pages && size >= page ? page : 512;
       const address at = allocate(size, a);
       EXPECT_EQ(managed->statistics().live_bytes, (size + unit - 1) / unit * unit) << size;
-      run(a, {at, size}, 1);
-      free(at, a);
+      run_and_free(a, {at, size}, 1);
       ASSERT_TRUE(driver.finish_all());
       (void)managed->trim(0);
     }
@@ -509,8 +504,7 @@ TEST_F(Pool, BlocksThatWouldAllBeInOnePlaceOfTheirTable) {
 // A slab that the walk over idle ones is about to look at is taken meanwhile.
 TEST_F(Pool, TrimWalksBesideAllocations) {
   open(moving());
-  std::vector<address> blocks;
-  for (int i = 0; i < 300; ++i) blocks.push_back(allocate(2 * MiB, a));
+  std::vector<address> blocks = allocate_each(300, 2 * MiB, a);
   for (const address at : blocks) free(at, a);
   std::atomic<bool> done = false;
   std::thread trimming([&] {

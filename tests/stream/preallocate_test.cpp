@@ -112,9 +112,7 @@ TEST_F(Preallocate, MakesNoStreamWait) {
 }
 
 TEST_F(Preallocate, StaysWithinTheHeadroomAndTheBudget) {
-  vmm::pool_options options;
-  options.budget_bytes = 256 * MiB;
-  open(options);
+  open({}, &vmm::pool_options::budget_bytes, 256 * MiB);
   vmm::preallocate_report done = managed->preallocate(512 * MiB, a);
   EXPECT_EQ(done.failure.code, vmm::errc::over_budget);
   EXPECT_EQ(done.created_bytes, 0u) << "nothing can make room for it";
@@ -135,8 +133,7 @@ TEST_F(Preallocate, ThatIsShortHoldsNoMoreBesideRunningWork) {
     options.policy.tuning.growth_gap_bytes = 0;
     open(options);
     const vmm::address at = allocate(8 * MiB, a);
-    run(a, {at, 8 * MiB}, 1e6);
-    free(at, a);
+    run_and_free(a, {at, 8 * MiB}, 1e6);
     free(allocate(512, a), a);
     const auto before = driver.resource_counts();
     driver.fail({vmm::call::create, 3, true, {vmm::errc::out_of_memory, 2, "OUT_OF_MEMORY"}});
@@ -151,9 +148,7 @@ TEST_F(Preallocate, ThatIsShortHoldsNoMoreBesideRunningWork) {
 }
 
 TEST_F(Preallocate, MakesSmallHandlesNearTheBudget) {
-  vmm::pool_options options;
-  options.budget_bytes = 512 * MiB;
-  open(options);
+  open({}, &vmm::pool_options::budget_bytes, 512 * MiB);
   kept.push_back(allocate(384 * MiB, a));
   const std::uint64_t before = driver.calls(vmm::call::create);
   EXPECT_EQ(announce(64 * MiB, a).left_bytes, 0u);
@@ -171,17 +166,13 @@ TEST_F(Preallocate, MakesSmallHandlesNearWhatTheDeviceHas) {
 }
 
 TEST_F(Preallocate, AWholePagePolicySaysWhatIsLeft) {
-  vmm::pool_options options;
-  options.policy = vmm::pool_policy::vpmm();
-  open(options);
+  open({}, &vmm::pool_options::policy, vmm::pool_policy::vpmm());
   EXPECT_EQ(announce(3 * MiB, a).left_bytes, 4 * MiB) << "no headroom, and pages are whole";
   EXPECT_EQ(memory_calls(), 0u);
 }
 
 TEST_F(Preallocate, FillsASegmentThatHasNoMoreThanTheRequest) {
-  vmm::pool_options options;
-  options.reservation_bytes = 512 * MiB;
-  open(options);
+  open({}, &vmm::pool_options::reservation_bytes, 512 * MiB);
   EXPECT_EQ(announce(384 * MiB, a).left_bytes, 0u);
   EXPECT_EQ(driver.calls(vmm::call::reserve), 1u);
   const std::uint64_t before = memory_calls();
@@ -231,16 +222,12 @@ TEST_F(Preallocate, SpoilsNoCapture) {
   ASSERT_TRUE(driver.begin_capture(b, vmm::capture_mode::any_thread));
   EXPECT_EQ(announce(8 * MiB, a).left_bytes, 0u);
   EXPECT_EQ(managed->preallocate(4 * MiB, b).failure.code, vmm::errc::none);
-  const auto graph = driver.end_capture(b);
-  ASSERT_TRUE(graph) << vmm::describe(graph.error());
-  EXPECT_TRUE(driver.destroy_graph(*graph));
+  end_capture(b);
   free_kept();
 }
 
 TEST_F(Preallocate, LeavesWhatArenasHave) {
-  vmm::pool_options options;
-  options.stream_arenas = vmm::arena_rule::always;
-  open(options);
+  open({}, &vmm::pool_options::stream_arenas, vmm::arena_rule::always);
   const vmm::address at = allocate(4 * MiB, a);
   const std::uint64_t in_arenas = managed->statistics().arena_bytes;
   EXPECT_EQ(announce(256 * MiB, a).left_bytes, 0u);
@@ -261,9 +248,7 @@ TEST_F(Preallocate, UnmapsWhatRequestsWouldHaveTo) {
 // An open arena counts its own live blocks: they are live for the headroom all the same.
 TEST_F(Preallocate, SeesWhatIsLiveInArenas) {
   for (const vmm::arena_rule rule : {vmm::arena_rule::never, vmm::arena_rule::always}) {
-    vmm::pool_options options;
-    options.stream_arenas = rule;
-    open(options);
+    open({}, &vmm::pool_options::stream_arenas, rule);
     free(allocate(512 * MiB, a), a);
     for (int i = 0; i < 128; ++i) kept.push_back(allocate(4 * MiB, a));
     const vmm::preallocate_report done = announce(64 * MiB, a);

@@ -47,8 +47,7 @@ TEST_F(Shortage, ADriverThatRefusesEventsAsNotSupportedLosesNoStream) {
     open(moving());
     const address used = allocate(16 * MiB, a);
     const address other = allocate(2 * MiB, b);
-    run(a, {used, 16 * MiB});
-    free(used, a);
+    run_and_free(a, {used, 16 * MiB});
     driver.fail({kind, 1, true, {errc::not_supported, 801, "INJECTED"}});
     const auto more = managed->allocate(16 * MiB, b);
     if (!more) EXPECT_EQ(more.error().code, errc::not_supported) << vmm::name_of(kind);
@@ -85,8 +84,7 @@ TEST_F(Shortage, WhatNoStretchOfAddressesCanTakeReservesNone) {
 // Every second block is free, which no handle may keep from a larger one.
 TEST_F(Shortage, NearABudgetLittleStrands) {
   open(impatient(256 * MiB));
-  std::vector<address> blocks;
-  for (int i = 0; i < 40; ++i) blocks.push_back(allocate(6 * MiB, a));
+  std::vector<address> blocks = allocate_each(40, 6 * MiB, a);
   for (std::size_t i = 0; i < blocks.size(); i += 2) free(blocks[i], a);
   const address large = allocate(120 * MiB, a);
   EXPECT_TRUE(large);
@@ -113,9 +111,7 @@ TEST_F(Shortage, HandlesGetSmallerTowardsALimitThatIsExpected) {
 
 // The report says what the failed request did, not what the options allow.
 TEST_F(Shortage, TheReportSaysWhatWasDone) {
-  vmm::pool_options options;
-  options.budget_bytes = 64 * MiB;
-  open(options);
+  open({}, &vmm::pool_options::budget_bytes, 64 * MiB);
   const address live = allocate(60 * MiB, a);
   EXPECT_FALSE(managed->allocate(64 * MiB, a));
   vmm::shortage_report report = managed->last_shortage();
@@ -123,8 +119,7 @@ TEST_F(Shortage, TheReportSaysWhatWasDone) {
   EXPECT_FALSE(report.trimmed) << "nothing was cached";
   EXPECT_FALSE(report.waited) << "no stream had unfinished work";
   const address other = allocate(2 * MiB, b);
-  run(b, {other, 2 * MiB}, 500);
-  free(other, b);
+  run_and_free(b, {other, 2 * MiB}, 500);
   EXPECT_FALSE(managed->allocate(64 * MiB, a));
   EXPECT_FALSE(managed->last_shortage().waited) << "no wait makes room for it";
   vmm::fake::fault planned{.where = vmm::call::create, .forever = true};
@@ -206,8 +201,7 @@ class ShortageWithoutAliases : public FakePool {
 
 TEST_F(ShortageWithoutAliases, IdleMemoryIsAskedAboutBeforeARequestFails) {
   open(impatient(256 * MiB));
-  std::vector<address> blocks;
-  for (int i = 0; i < 4; ++i) blocks.push_back(allocate(64 * MiB, a));
+  std::vector<address> blocks = allocate_each(4, 64 * MiB, a);
   free(blocks[0], a);
   free(blocks[2], a);
   const address large = allocate(128 * MiB, a);
