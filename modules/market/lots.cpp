@@ -22,6 +22,25 @@ std::int64_t clearing_ns(std::uint64_t size_bytes) noexcept {
   return size_bytes <= (std::uint64_t{256} << 20) ? 1'000'000 : 3'000'000;
 }
 
+// The lots that were decided last are given up first. False: all of them are not enough.
+bool give_up_for(market_lots& lots, owner_state& state, const request_record& guaranteed) {
+  auto& all = state.records.requests;
+  const auto lot_bytes = [&](const request_record& each) {
+    const bool is_given_up =
+        each.is_building() && !is_guaranteed(state, *state.records.tenant(each.tenant), 0);
+    return is_given_up ? static_cast<std::int64_t>(each.target_bytes) : 0;
+  };
+  auto missing = static_cast<std::int64_t>(guaranteed.least_bytes) - free_room(state);
+  std::int64_t sum_bytes = 0;
+  for (const request_record& each : all) sum_bytes += lot_bytes(each);
+  if (sum_bytes < missing) return false;
+  for (std::size_t i = all.size(); i > 0 && missing > 0; --i) {
+    missing -= lot_bytes(all[i - 1]);
+    if (lot_bytes(all[i - 1]) != 0) lots.unbuild(all[i - 1]);
+  }
+  return true;
+}
+
 }  // namespace
 
 request_record* market_lots::find(std::uint64_t tenant, std::uint64_t request) noexcept {
@@ -320,6 +339,10 @@ bool market_lots::decide() {
     const std::int64_t left =
         room - (guaranteed ? 0 : static_cast<std::int64_t>(reserve_bytes(state_, tenant)));
     const auto least = static_cast<std::int64_t>(request.least_bytes);
+    if (left < least && guaranteed && give_up_for(*this, state_, request)) {
+      begin(request, tenant, static_cast<std::uint64_t>(free_room(state_)));
+      return true;
+    }
     if (left >= least) {
       request.pass_ns = passing_ns(state_, request, before_ns);
       const bool passes = !is_before_guaranteed && state_.now_ns >= request.pass_ns;

@@ -15,7 +15,8 @@
 // L4  Requests within a guarantee go first, then by class and age. One that fits passes those that
 //     do not: their tenants may wait for its end. First it waits until idle memory was recalled for
 //     them once more, and the longer the longer they have waited. A request within its guarantee
-//     is passed by others of that kind only.
+//     is passed by others of that kind only, and lots of others that are not collected yet are
+//     given up for it.
 //
 // Thread safety: one thread at a time. Cost: O(requests * tenants^2 + handles) for serve().
 export module vmm.market:lots;

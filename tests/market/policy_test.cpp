@@ -215,6 +215,24 @@ TEST(MarketPolicy, LotsWithinAGuaranteeAreCollectedFirst) {
   EXPECT_EQ(all.order, (std::vector{guaranteed, first, second}));
 }
 
+// A lot of many handles takes a while, and cannot be recalled before it is granted.
+TEST(MarketPolicy, ALotThatIsCollectedIsGivenUpForAGuarantee) {
+  desk all(1024 * MiB);
+  all.join(1, {.guarantee_bytes = 128 * MiB});
+  all.join(2, {.guarantee_bytes = 512 * MiB, .elastic = true});
+  all.join(3);
+  all.holds_creates = true;
+  const auto own = all.want(1, 96 * MiB);
+  const auto large = all.want(3, 768 * MiB, 10'000 * ms);
+  const auto guaranteed = all.want(2, 512 * MiB, 10'000 * ms);
+  while (!all.has(guaranteed)) {
+    ASSERT_NE(all.held, 0u) << "no create is due";
+    all.end_create();
+  }
+  EXPECT_TRUE(all.has(own)) << "within its guarantee, too";
+  EXPECT_FALSE(all.has(large));
+}
+
 // Tenants that keep what they have for 0.3 s and request it again.
 TEST(MarketPolicy, SmallRequestsDoNotStarveALargeOne) {
   desk all(1024 * MiB);

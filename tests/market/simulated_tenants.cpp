@@ -183,26 +183,38 @@ void simulation::check_deadlines(int index) {
 // ---- programs ------------------------------------------------------------------------
 
 void simulation::app_want(int index) {
-  tenant_side& self = tenants_[static_cast<std::size_t>(index)];
-  if (self.machine->stage() == tenant_stage::refused) return;
   const std::uint64_t unit = chance(60) ? 64 * MiB : granule;
   std::uint64_t least = (1 + draw(chance(20) ? 40 : 6)) * unit;
   const std::uint64_t cut = chance(30) ? (1 + draw(least / granule)) * granule : 0;
   if (cut != 0) least += (cut - least % cut) % cut;
   const std::uint64_t wish = least + (chance(20) && cut == 0 ? draw(8) * unit : 0);
-  const std::int64_t within_ns =
-      chance(10) ? 0 : static_cast<std::int64_t>(10 + draw(chance(20) ? 5000 : 500)) * ms;
-  const std::uint64_t request =
-      self.machine->want({.least_bytes = least,
-                          .wish_bytes = wish,
-                          .within_ns = static_cast<std::uint64_t>(within_ns),
-                          .unit_bytes = cut},
-                         now_ns_);
-  self.deadlines[request] = now_ns_ + within_ns;
-  self.least_bytes[request] = least;
-  self.unit_bytes[request] = cut;
+  const std::uint64_t within_ms = chance(10) ? 0 : 10 + draw(chance(20) ? 5000 : 500);
+  app_want(index, {least, wish, within_ms * 1'000'000, cut});
+}
+
+void simulation::app_want(int index, const market_tenant::wanted& what) {
+  tenant_side& self = tenants_[static_cast<std::size_t>(index)];
+  if (self.machine->stage() == tenant_stage::refused) return;
+  const std::uint64_t request = self.machine->want(what, now_ns_);
+  self.deadlines[request] = now_ns_ + static_cast<std::int64_t>(what.within_ns);
+  self.least_bytes[request] = what.least_bytes;
+  self.unit_bytes[request] = what.unit_bytes;
   self.since_ns[request] = now_ns_;
   pump_tenant(index);
+}
+
+// A peak, which may be most of the device, a small end, and all is given.
+void simulation::program_step(int index) {
+  tenant_side& self = tenants_[static_cast<std::size_t>(index)];
+  if (!self.deadlines.empty()) return;
+  constexpr std::uint64_t unit = 40 * MiB, within_ns = 10 * s;
+  const std::uint64_t peak = unit * (1 + draw(device_bytes_ * 3 / 4 / unit));
+  const std::uint64_t end = granule * (1 + draw(chance(30) ? 128 : 8));
+  switch (self.turn++ % 3) {
+    case 0: return app_want(index, {peak, peak, within_ns, unit});
+    case 1: return app_want(index, {end, end, within_ns, 0});
+    default: return app_give(index, ~std::uint64_t{0});
+  }
 }
 
 // A growth takes units, and its end, which may be smaller if there are several.
@@ -298,6 +310,8 @@ void simulation::app_step(int index) {
         }
         break;
     }
+  } else if (self.is_program) {
+    program_step(index);
   } else if (dice < 60) {
     app_want(index);
   } else if (dice < 90) {

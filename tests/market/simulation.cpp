@@ -18,6 +18,7 @@ simulation::simulation(std::uint64_t seed) : random_(seed * 0x9E3779B97F4A7C15u 
     each.group = 1 + static_cast<int>(draw(static_cast<std::uint64_t>(group_count)));
     each.job = static_cast<int>(draw(3));
     each.gives_never = chance(15);
+    each.is_program = chance(25);
     each.self.name = vmm::make_market_name("t" + std::to_string(i));
     each.self.group = vmm::make_market_name("g" + std::to_string(each.group));
     each.self.job = static_cast<std::uint64_t>(each.job);

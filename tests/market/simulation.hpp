@@ -66,6 +66,8 @@ struct tenant_side {
   std::uint64_t link = 0;  // 0: none
   bool is_stopped = false;
   bool gives_never = false;
+  bool is_program = false;  // of one thread: it does nothing while it waits
+  int turn = 0;
   bool is_done = false;
   std::int64_t stopped_ns = 0;  // when it ran again last
   std::map<std::uint64_t, std::int64_t> deadlines{};
@@ -141,6 +143,8 @@ class simulation {
   void close_link(std::uint64_t link);
   void app_step(int index);
   void app_want(int index);
+  void app_want(int index, const market_tenant::wanted& what);
+  void program_step(int index);
   void check_cut(const std::vector<market_handle>& lot, std::uint64_t unit_bytes);
   void app_give(int index, std::uint64_t bytes);
   void app_ask(int index, const market_message& ask);
