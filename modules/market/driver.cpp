@@ -186,20 +186,35 @@ std::uint64_t tenant_driver::borrow(const timed_bytes& what) noexcept {
   return bytes;
 }
 
-// A lot: from the thread's loan, and the rest from the owner, to whom handles of the loan that do
-// not fit go back first.
+// A lot: from the thread's loan, and the rest from the owner, to whom a handle of the loan that is
+// larger goes back first. Where the owner refuses the rest, the loan stays for smaller creates of
+// the request: others wait for what goes back.
 status tenant_driver::take(std::uint64_t size_bytes, lent_list& out) {
   source_->loans().use(size_bytes, out);
   for (const lent_handle& each : out) size_bytes -= each.size_bytes;
   if (size_bytes == 0) return {};
   const bool is_paused = relief_pause::is_here();
-  source_loans::loan rest = source_->loans().take();
-  if (!rest.handles.empty()) source_->give(rest.handles);
+  source_loans::loan kept = source_->loans().take();
+  if (!kept.handles.empty()) {
+    const std::size_t count = is_paused ? 1 : kept.handles.size();  // the smallest is the last
+    source_->give(std::span<const lent_handle>(kept.handles).last(count));
+    kept.handles.resize(kept.handles.size() - count);
+  }
   const status taken = source_->take({size_bytes, is_paused ? 0 : options_.wait_ns}, out);
-  if (taken || !is_paused || !is_shortage(taken.error().code)) return taken;
-  rest.handles.clear();
-  if (rest.refused_bytes == 0 || size_bytes < rest.refused_bytes) rest.refused_bytes = size_bytes;
-  source_->loans().put(std::move(rest));
+  const bool is_short = !taken && is_paused && is_shortage(taken.error().code);
+  if (is_short && (kept.refused_bytes == 0 || size_bytes < kept.refused_bytes))
+    kept.refused_bytes = size_bytes;
+  try {
+    if (is_short) {
+      kept.handles.insert(kept.handles.end(), out.begin(), out.end());
+      out.clear();
+      std::stable_sort(kept.handles.begin(), kept.handles.end(),
+                       [](const auto& a, const auto& b) { return a.size_bytes > b.size_bytes; });
+    }
+    if (is_short || !kept.handles.empty()) source_->loans().put(std::move(kept));
+  } catch (const std::bad_alloc&) {
+    if (!kept.handles.empty()) source_->give(kept.handles);
+  }
   return taken;
 }
 

@@ -547,6 +547,29 @@ TEST(MarketMoving, ALoanServesTheSmallerEndOfAGrowth) {
   }
 }
 
+// A growth first requests more than it needs: that refusal leaves the loan as it is.
+TEST(MarketMoving, ALoanStaysForASmallerCreate) {
+  const auto tenant = market_test::open_fake_tenant(vmm::fake::profile::cuda(), 64 * MiB);
+  ASSERT_TRUE(tenant) << vmm::describe(tenant.error());
+  vmm::tenant_driver& driver = **tenant;
+  static_cast<market_test::own_source&>(driver.source()).others_wait = true;
+  const auto create = [&](std::uint64_t size_bytes) {
+    const vmm::relief_pause locked;
+    const auto made = driver.create({.size_bytes = size_bytes, .where = driver.home()});
+    return made && driver.release(*made).has_value();
+  };
+  EXPECT_FALSE(create(40 * MiB));
+  EXPECT_FALSE(create(4 * MiB));
+  EXPECT_EQ(driver.borrow({8 * MiB, second_ns}), 8 * MiB);
+  EXPECT_FALSE(create(40 * MiB));
+  EXPECT_FALSE(create(16 * MiB));
+  EXPECT_TRUE(create(4 * MiB));
+  EXPECT_TRUE(create(4 * MiB));
+  EXPECT_FALSE(create(4 * MiB)) << "the loan is used";
+  EXPECT_EQ(driver.borrow({}), 0u);
+  EXPECT_EQ(driver.source().totals().charged_bytes, 0u);
+}
+
 // Each peak is more than half of the device, and the last piece of a growth is small.
 TEST(MarketMoving, ThreePeaksOfMoreThanTheDeviceEndOneByOne) {
   const market_test::private_directory in;

@@ -257,9 +257,6 @@ def _ask_loaded(name: str, question: Callable[[Library], bool]) -> bool:
         _ctypes.dlclose(found.handle)
 
 
-_pages: list[mmap.mmap] = []  # mapped for the life of the process
-
-
 def show_counts(library: Library) -> None:
     """Has the preload library count in an open file without a name, which `doctor --tree` reads. A
     forked child has its own."""
@@ -269,8 +266,8 @@ def show_counts(library: Library) -> None:
     page = mmap.mmap(file, mmap.PAGESIZE)
     struct.pack_into("<Q", page, 0, os.getpid())  # a child has its parent's file open, too
     at = _ctypes.addressof(_Byte.from_buffer(page, 64))
+    _ctypes.Py_INCREF(page)  # the driver is called, and counted, after the interpreter has ended
     library.function("vmm_preload_serve")(_Pointer(at))
-    _pages.append(page)
 
 
 def _show_in_child(library: Library) -> None:

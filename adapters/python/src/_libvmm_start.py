@@ -25,6 +25,7 @@ REPORTED = "_LIBVMM_REPORTED"
 #: Libraries, by the module after whose first execution their adapter is installed.
 LIBRARIES = {
     "cupy": "cupy",
+    "jax": "jax",
     "numba.cuda.cudadrv.driver": "numba",
     "rmm": "rmm",
     "torch": "torch",

@@ -513,6 +513,35 @@ def test_the_doctor_shows_what_the_boundary_served(run):
     assert lines[1] == f"{OURS} (forked); 9.0 MiB allocated, peak 12.0"
 
 
+def test_a_report_at_the_end_of_the_process(run, tmp_path):
+    """After Python's own end."""
+    file = tmp_path / "report"
+    run("-c", TOOLS + "print(use(cuda))", LD_LIBRARY_PATH=FOLDER, VMM_REPORT=str(file))
+    assert "blocks served by the pool 1," in file.read_text()
+
+
+JAX = """import _libvmm_start, os
+import jax
+print(os.environ.get("XLA_PYTHON_CLIENT_ALLOCATOR"), "|", _libvmm_start.served.get("jax"))"""
+
+
+@pytest.mark.parametrize(
+    ("variables", "allocator", "state"),
+    [
+        ({}, "cuda_async", "the driver boundary, with XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async"),
+        ({"XLA_PYTHON_CLIENT_ALLOCATOR": "bfc"}, "bfc", "the driver boundary, XLA"),
+        ({"VMM_EXCLUDE": "jax"}, None, "its own memory: VMM_EXCLUDE names it"),
+        ({"VMM_EXCLUDE": "driver"}, None, "its own memory: the driver boundary, which would"),
+    ],
+)
+def test_jax_takes_its_memory_at_the_boundary(run, tmp_path, variables, allocator, state):
+    """A module with the name stands in for the import. `gpu_tests` has JAX."""
+    (tmp_path / "jax.py").touch()
+    given = {"LD_LIBRARY_PATH": FOLDER, "PYTHONPATH": str(tmp_path), **variables}
+    out, _ = run("-c", JAX, **given)
+    assert out.startswith(f"{allocator} | {state}")
+
+
 def test_the_doctor_says_which_way_serves_which_library(run):
     out = run("-m", "libvmm", "doctor", LD_LIBRARY_PATH=FOLDER)[0]
     assert f"torch by its class; cupy, numba, rmm, warp by adapters; others: {OURS}" in out

@@ -200,7 +200,7 @@ ONE_LINE = (
             {"VMM_EXCLUDE": "rmmm"},
             (
                 "any library: VMM_EXCLUDE takes a list of "
-                "cupy, driver, numba, rmm, torch, warp; not 'rmmm'"
+                "cupy, driver, jax, numba, rmm, torch, warp; not 'rmmm'"
             ),
         ),
         ({"VMM_EXCLUDE": "rmm"}, "torch: PyTorch 2.11.0 is built without CUDA"),

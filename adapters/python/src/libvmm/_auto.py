@@ -126,6 +126,20 @@ def _serve_cupy(cupy: Any) -> str:
     return "one pool for each device"
 
 
+_JAX_ALLOCATOR = "XLA_PYTHON_CLIENT_ALLOCATOR"
+
+
+def _serve_jax(_jax: Any) -> str:
+    """JAX's default allocator keeps memory that it creates by cuMemCreate, which nothing else can
+    have; the boundary serves its other one. JAX reads the variable when it first uses a device."""
+    if chosen := os.environ.get(_JAX_ALLOCATOR):
+        return f"the driver boundary, {_JAX_ALLOCATOR}={chosen} as the program chose"
+    if not is_at_boundary():
+        raise StandsBack("the driver boundary, which would serve it, is not in place")
+    os.environ[_JAX_ALLOCATOR] = "cuda_async"
+    return f"the driver boundary, with {_JAX_ALLOCATOR}=cuda_async"
+
+
 def _serve_numba(driver: Any) -> str:
     named = os.environ.get("NUMBA_CUDA_MEMORY_MANAGER", "")
     if named not in ("", "default"):
@@ -252,6 +266,7 @@ def _serve_warp(warp: Any) -> str:
 
 _SERVE = {
     "cupy": _serve_cupy,
+    "jax": _serve_jax,
     "numba": _serve_numba,
     "rmm": _serve_rmm,
     "torch": _serve_torch,
