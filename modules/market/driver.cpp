@@ -190,6 +190,7 @@ std::uint64_t tenant_driver::borrow(const timed_bytes& what) noexcept {
 // larger goes back first. Where the owner refuses the rest, the loan stays for smaller creates of
 // the request: others wait for what goes back.
 status tenant_driver::take(std::uint64_t size_bytes, lent_list& out) {
+  const std::uint64_t wanted_bytes = size_bytes;
   source_->loans().use(size_bytes, out);
   for (const lent_handle& each : out) size_bytes -= each.size_bytes;
   if (size_bytes == 0) return {};
@@ -200,22 +201,23 @@ status tenant_driver::take(std::uint64_t size_bytes, lent_list& out) {
     source_->give(std::span<const lent_handle>(kept.handles).last(count));
     kept.handles.resize(kept.handles.size() - count);
   }
-  const status taken = source_->take({size_bytes, is_paused ? 0 : options_.wait_ns}, out);
-  const bool is_short = !taken && is_paused && is_shortage(taken.error().code);
-  if (is_short && (kept.refused_bytes == 0 || size_bytes < kept.refused_bytes))
-    kept.refused_bytes = size_bytes;
   try {
+    const status taken = source_->take({size_bytes, is_paused ? 0 : options_.wait_ns}, out);
+    const bool is_short = !taken && is_paused && is_shortage(taken.error().code);
     if (is_short) {
+      if (kept.refused_bytes == 0 || wanted_bytes < kept.refused_bytes)
+        kept.refused_bytes = wanted_bytes;
       kept.handles.insert(kept.handles.end(), out.begin(), out.end());
       out.clear();
       std::stable_sort(kept.handles.begin(), kept.handles.end(),
                        [](const auto& a, const auto& b) { return a.size_bytes > b.size_bytes; });
     }
     if (is_short || !kept.handles.empty()) source_->loans().put(std::move(kept));
-  } catch (const std::bad_alloc&) {
+    return taken;
+  } catch (...) {
     if (!kept.handles.empty()) source_->give(kept.handles);
+    throw;
   }
-  return taken;
 }
 
 void tenant_driver::drop(std::uint64_t id) noexcept {

@@ -34,7 +34,12 @@ LIBRARIES = {
 BOUNDARY = "driver"  # the name of the driver boundary in VMM_EXCLUDE and in the state
 
 
+JAX, JAX_GIVEN = "XLA_PYTHON_CLIENT_ALLOCATOR", "_LIBVMM_JAX"
+
+
 def _is_wanted() -> bool:
+    if os.environ.pop(JAX_GIVEN, None):  # what a parent gave to JAX holds for the parent alone
+        os.environ.pop(JAX, None)
     value, disable = os.environ.get("VMM", ""), os.environ.get("VMM_DISABLE", "")
     if value in ("", "0") or disable == "1":
         return False

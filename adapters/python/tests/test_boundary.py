@@ -529,7 +529,7 @@ print(os.environ.get("XLA_PYTHON_CLIENT_ALLOCATOR"), "|", _libvmm_start.served.g
     ("variables", "allocator", "state"),
     [
         ({}, "cuda_async", "the driver boundary, with XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async"),
-        ({"XLA_PYTHON_CLIENT_ALLOCATOR": "bfc"}, "bfc", "the driver boundary, XLA"),
+        ({"XLA_PYTHON_CLIENT_ALLOCATOR": "bfc"}, "bfc", "XLA_PYTHON_CLIENT_ALLOCATOR=bfc, as"),
         ({"VMM_EXCLUDE": "jax"}, None, "its own memory: VMM_EXCLUDE names it"),
         ({"VMM_EXCLUDE": "driver"}, None, "its own memory: the driver boundary, which would"),
     ],
@@ -538,8 +538,19 @@ def test_jax_takes_its_memory_at_the_boundary(run, tmp_path, variables, allocato
     """A module with the name stands in for the import. `gpu_tests` has JAX."""
     (tmp_path / "jax.py").touch()
     given = {"LD_LIBRARY_PATH": FOLDER, "PYTHONPATH": str(tmp_path), **variables}
-    out, _ = run("-c", JAX, **given)
-    assert out.startswith(f"{allocator} | {state}")
+    out, error = run("-c", JAX, **given)
+    assert out.startswith(f"{allocator} | {state}") and error == ""
+
+
+@pytest.mark.parametrize("variables", [{"VMM_DISABLE": "1"}, {"VMM_EXCLUDE": "jax"}])
+def test_what_jax_is_given_ends_with_its_process(run, tmp_path, variables):
+    (tmp_path / "jax.py").touch()
+    child = "import jax, os; print(os.environ.get('XLA_PYTHON_CLIENT_ALLOCATOR'))"
+    code = f"{JAX}\nimport subprocess, sys\n"
+    code += f"words, more = [sys.executable, '-c', {child!r}], {variables!r}\n"
+    code += "sys.stdout.flush(); subprocess.run(words, env={**os.environ, **more})"
+    out, _ = run("-c", code, LD_LIBRARY_PATH=FOLDER, PYTHONPATH=str(tmp_path))
+    assert out.startswith("cuda_async") and out.endswith("None")
 
 
 def test_the_doctor_says_which_way_serves_which_library(run):

@@ -126,18 +126,16 @@ def _serve_cupy(cupy: Any) -> str:
     return "one pool for each device"
 
 
-_JAX_ALLOCATOR = "XLA_PYTHON_CLIENT_ALLOCATOR"
-
-
 def _serve_jax(_jax: Any) -> str:
     """JAX's default allocator keeps memory that it creates by cuMemCreate, which nothing else can
     have; the boundary serves its other one. JAX reads the variable when it first uses a device."""
-    if chosen := os.environ.get(_JAX_ALLOCATOR):
-        return f"the driver boundary, {_JAX_ALLOCATOR}={chosen} as the program chose"
+    name = _libvmm_start.JAX
     if not is_at_boundary():
-        raise StandsBack("the driver boundary, which would serve it, is not in place")
-    os.environ[_JAX_ALLOCATOR] = "cuda_async"
-    return f"the driver boundary, with {_JAX_ALLOCATOR}=cuda_async"
+        return "its own memory: the driver boundary, which would serve it, is not in place"
+    if chosen := os.environ.get(name):
+        return f"{name}={chosen}, as the program chose"
+    os.environ[name] = os.environ[_libvmm_start.JAX_GIVEN] = "cuda_async"
+    return f"the driver boundary, with {name}=cuda_async"
 
 
 def _serve_numba(driver: Any) -> str:

@@ -104,7 +104,9 @@ CHECKED = (
     "PYTORCH_CUDA_ALLOC_CONF",
     "PYTORCH_NO_CUDA_MEMORY_CACHING",
 )
-_SETTING = re.compile(r"(VMM$|VMM_|VPMM_|LIBVMM|LD_PRELOAD$|CUDA_|PYTORCH_|NUMBA_CUDA_)")
+_SETTING = re.compile(
+    r"(VMM$|VMM_|VPMM_|LIBVMM|LD_PRELOAD$|CUDA_|PYTORCH_|NUMBA_CUDA_|XLA_PYTHON_)"
+)
 _DEVICE = re.compile(r"\d+|(GPU|MIG)-[0-9A-Fa-f/-]+(:\d+){0,2}")
 _TAKES_CUDA = ("cuMemAlloc_v2", "cuGetProcAddress_v2", "cudaMalloc", "cudaFree")
 
