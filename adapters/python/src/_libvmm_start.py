@@ -53,6 +53,17 @@ def _is_wanted() -> bool:
     return value == "1"
 
 
+def why_off(environment: Any = os.environ) -> str:
+    """Why the variables let no library be served; "": they do."""
+    known = sorted((*LIBRARIES.values(), BOUNDARY))
+    for each in environment.get("VMM_EXCLUDE", "").replace(",", " ").split():
+        if each not in known:
+            shown = each[:60] + "..." * (len(each) > 60)
+            return f"VMM_EXCLUDE takes a list of {', '.join(known)}; not '{shown}'"
+    mode = environment.get("VMM_MODE")
+    return f"VMM_MODE={mode} is set, which has precedence" if mode else ""
+
+
 def _check_folders() -> None:
     """Raises ImportError for a folder with code of the package that everybody can write to."""
     package = os.path.join(FOLDER, "libvmm")
@@ -184,7 +195,9 @@ def put_boundary() -> None:
         trouble = _put_once()
     finally:
         _inside.discard(me)
-    if trouble is not None and type(trouble).__name__ != "NoDriver":
+    if reason := why_off():
+        report("any library", reason)
+    elif trouble is not None and type(trouble).__name__ != "NoDriver":
         report("libraries without an adapter", str(trouble))
 
 
@@ -193,8 +206,7 @@ def _put_once() -> Exception | None:
     which other threads wait with theirs: nothing is imported under the lock, and the wait for it
     has an end."""
     excluded = os.environ.get("VMM_EXCLUDE", "").replace(",", " ").split()
-    is_wrong = not {BOUNDARY, *LIBRARIES.values()}.issuperset(excluded)
-    is_off = is_wrong or bool(os.environ.get("VMM_MODE"))
+    is_off = why_off() != ""
     boundary, trouble = None, None
     try:
         boundary = None if is_off or BOUNDARY in excluded else _own("_libvmm_boundary")
@@ -216,6 +228,8 @@ def _put_once() -> Exception | None:
             note(BOUNDARY, f"the preload library before {path}")
         elif BOUNDARY in excluded and not (is_off or is_there):
             note(BOUNDARY, "its own memory: VMM_EXCLUDE names it")
+        elif is_off and not is_there:
+            note(BOUNDARY, f"its own memory: {why_off()}")
     except Exception as why:
         trouble = why
     finally:

@@ -553,6 +553,24 @@ def test_what_jax_is_given_ends_with_its_process(run, tmp_path, variables):
     assert out.startswith("cuda_async") and out.endswith("None")
 
 
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"VMM_MODE": "vmm"}, "VMM_MODE=vmm is set, which has precedence"),
+        ({"VMM_EXCLUDE": "cupyy"}, "VMM_EXCLUDE takes a list of"),
+    ],
+)
+def test_a_program_without_a_library_reports_why_nothing_is_served(run, variables, said):
+    """With ctypes alone."""
+    doctor = "[sys.executable, '-m', 'libvmm', 'doctor', '--tree', str(os.getpid())]"
+    code = (
+        SHORT + f"\nimport subprocess; subprocess.run({doctor}, env={{**os.environ, 'VMM': '0'}})"
+    )
+    out, error = run("-c", code, LD_LIBRARY_PATH=FOLDER, **variables)
+    assert error.startswith(f"libvmm: VMM=1 does not serve any library: {said}")
+    assert error.count("\n") == 0 and f"its own memory: {said}" in out
+
+
 def test_the_doctor_says_which_way_serves_which_library(run):
     out = run("-m", "libvmm", "doctor", LD_LIBRARY_PATH=FOLDER)[0]
     assert f"torch by its class; cupy, numba, rmm, warp by adapters; others: {OURS}" in out

@@ -56,12 +56,9 @@ def is_at_boundary() -> bool:
 
 def why_not(environment: Any = os.environ) -> str:
     """Why no library of this process is served; "": nothing prevents it. Calls no driver."""
-    value = environment.get("VMM", "")
-    for name, given in (("VMM", value), ("VMM_EXCLUDE", environment.get("VMM_EXCLUDE", ""))):
-        if wrong := _settings._judge(name, given):
-            return wrong
-    if environment.get("VMM_MODE"):
-        return f"VMM_MODE={environment['VMM_MODE']} is set, which has precedence"
+    wrong = _settings._judge("VMM", environment.get("VMM", ""))
+    if wrong := wrong or _libvmm_start.why_off(environment):
+        return wrong
     for name, file in _hooks.hooks().items():
         if name.startswith("cu") and not (is_at_boundary() and "libvmm_preload" in file):
             return f"{file} is loaded and defines {name}: CUDA's calls have another owner"

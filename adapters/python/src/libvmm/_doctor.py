@@ -255,6 +255,8 @@ def _notes_of(process: int) -> tuple[list[str], str]:
         return ["VMM_DISABLE is set"], ""
     if named.get("VMM", "0") in ("", "0"):
         return ["VMM is not set"], ""
+    if wrong := _settings._judge("VMM", named["VMM"]) or _libvmm_start.why_off(named):
+        return [f"no library is served: {wrong}"], ""
     return ["no library was imported, or the package is not installed for its interpreter"], ""
 
 

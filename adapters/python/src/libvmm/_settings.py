@@ -188,15 +188,6 @@ def excluded(value: str) -> set[str]:
     return {each for each in re.split(r"[,\s]+", value) if each}
 
 
-def why_not_excluded(value: str) -> str:
-    """What is wrong with VMM_EXCLUDE; "" where nothing is."""
-    names = sorted((*_libvmm_start.LIBRARIES.values(), _libvmm_start.BOUNDARY))
-    unknown = sorted(excluded(value) - {*names})
-    return (
-        _refused(f"VMM_EXCLUDE takes a list of {', '.join(names)}", unknown[0]) if unknown else ""
-    )
-
-
 def _judge(name: str, value: str) -> str:
     if name in POOL:
         return _ask(libvmm.Pool, name, value)
@@ -212,7 +203,7 @@ def _judge(name: str, value: str) -> str:
     if name == "VMM_BACKEND":
         return _ask_driver("", VMM_BACKEND=value)
     if name == "VMM_EXCLUDE":
-        return why_not_excluded(value)
+        return _libvmm_start.why_off({"VMM_EXCLUDE": value})
     if name in MARKET:  # each word of VMM_TENANT, then all together
         parts = [*value.split(","), value] if name == "VMM_TENANT" else [value]
         wrong_parts = (_ask_driver("fake", **{name: each}) for each in parts)
