@@ -97,7 +97,9 @@ void tenant_driver::leave() noexcept {
     imports.swap(imports_);
   }
   for (const auto& [id, each] : imports) (void)inside().release(each);
-  source_.reset();
+  // Callbacks read the pointer until the source's destructor has ended them.
+  delete source_.get();
+  (void)source_.release();
 }
 
 result<std::unique_ptr<tenant_driver>> open_tenant(any_backend inside,
