@@ -31,7 +31,7 @@ import warnings
 import libvmm
 import numpy
 from libvmm.growable import Growable
-from libvmm.suspend import Suspender
+from libvmm.suspend import Suspender, recover
 
 HANG_SECONDS = 60
 ALLOWED = (libvmm.Error, BufferError)
@@ -341,6 +341,8 @@ class Worker:
 
     def suspend(self) -> None:
         pool = self.some(self.world.sleepers)
+        for dropped in recover():
+            dropped.resume()
         with remember(Suspender()) as sleeper:
             sleeper.add(pool, "x")
             sleeper.suspend()
@@ -449,6 +451,9 @@ def check_ends(world: World) -> None:
         gc.collect()
     with libvmm.Driver("host") as driver, libvmm.Pool(driver) as pool:
         pool.trim(0)  # what had to wait is tried again
+    for dropped in recover():
+        dropped.close(lose_contents=True)
+    gc.collect()
     for life in lives:
         if not life.has_ended:
             fail(f"a {life.name} has not ended")

@@ -16,7 +16,7 @@ import libvmm
 import pytest
 from libvmm import _lifetime, _native
 from libvmm.growable import Growable
-from libvmm.suspend import CONTENTS, TIERS, Suspender
+from libvmm.suspend import CONTENTS, TIERS, Suspender, recover
 
 MIB = 1 << 20
 
@@ -334,9 +334,11 @@ def test_a_close_that_fails_forgets_its_permission(weights):
     with pytest.raises(libvmm.Error):
         sleeper.close(lose_contents=True)
     life.destroy = last
-    with pytest.warns(ResourceWarning, match="dropped, and with it 2097152 bytes"):
+    with pytest.warns(RuntimeWarning, match="2097152 bytes of kept contents"):
         del sleeper
         gc.collect()
+    (sleeper,) = recover()
+    sleeper.close(lose_contents=True)
     block.free()
 
 
@@ -371,19 +373,35 @@ def test_a_directory_is_judged_at_once(tmp_path):
     Suspender(tier="file", directory=tmp_path).close()
 
 
-@pytest.mark.parametrize("is_dropped", [True, False])
-def test_contents_that_are_lost(weights, recwarn, is_dropped):
+def test_contents_of_a_dropped_suspender_are_kept(driver, weights):
+    """Also where it is dropped twice."""
     block, sleeper = weights.allocate(2 * MIB), Suspender()
+    driver.write(block.address, b"kept")
     sleeper.add(weights, "weights")
     sleeper.suspend()
+    for _ in range(2):
+        with pytest.warns(RuntimeWarning, match="2097152 bytes.*'weights'.*recover.. returns it"):
+            del sleeper
+            gc.collect()
+        (sleeper,) = recover()
+        assert recover() == [] and sleeper.is_suspended("weights")
+    sleeper.resume()
+    assert driver.read(block.address, 4) == b"kept"
+    sleeper.close()
+    block.free()
+
+
+@pytest.mark.parametrize("loses", [True, False])
+def test_what_no_contents_are_kept_of_ends_silently(weights, recwarn, loses):
+    block, sleeper = weights.allocate(2 * MIB), Suspender()
+    sleeper.add(weights, "weights", "keep" if loses else "discard")
+    sleeper.suspend()
     life = sleeper._life
-    if not is_dropped:
+    if loses:
         sleeper.close(lose_contents=True)
     del sleeper
     gc.collect()
-    said = [str(each.message) for each in recwarn if each.category is ResourceWarning]
-    assert life.has_ended and len(said) == is_dropped
-    assert all("dropped, and with it 2097152 bytes" in each for each in said), said
+    assert life.has_ended and not recwarn.list and recover() == []
     block.free()
 
 

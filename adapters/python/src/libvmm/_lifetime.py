@@ -114,6 +114,8 @@ class Life:
         "outcome",
     )
     ends_at_exit = False
+    warning: type[Warning] = ResourceWarning
+    """Of an object that is dropped and stays open."""
     hinders_parent = True
     """Whether close() of the parent refuses while this lives."""
     ended_by: frozenset[int] = frozenset({0, 18})
@@ -301,7 +303,7 @@ class Life:
         _left.append(self)
         warnings.warn(
             f"a libvmm.{self.name} was dropped and stays open until the process ends: {why}",
-            ResourceWarning,
+            self.warning,
             stacklevel=2,
         )
 
@@ -335,6 +337,38 @@ def hold(holder: Any, life: Life) -> None:
     guard.life = life
     _guards[life.key] = guard
     life.begin()
+
+
+def left(kind: type[Kind]) -> list[Kind]:
+    """Lives of dropped objects that stay open."""
+    return [each for each in list(_left) if isinstance(each, kind) and each.is_here()]
+
+
+def revive(holder: Any, life: Life) -> bool:
+    """Gives a life of left() to another holder; False if it has one."""
+    mine: Any = []
+    is_done = False
+
+    def undo() -> None:
+        if not is_done and life._keepers.get(_OBJECT) is mine:
+            life._is_left = True
+            if life not in _left:
+                _left.append(life)
+            life._keepers.pop(_OBJECT, None)
+
+    try:
+        if life._keepers.setdefault(_OBJECT, mine) is mine:
+            life._is_left, life._tries = False, 0
+            hold(holder, life)
+            _left.remove(life)
+            is_done = True
+        return is_done
+    finally:
+        try:
+            undo()
+        except BaseException:  # of a handler
+            undo()
+            raise
 
 
 def drop(life: Life, _guards: dict[object, _Guard] = _guards, _process: _Process = process) -> None:

@@ -19,7 +19,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -162,15 +161,14 @@ class _Region:
 
 
 class _SuspenderLife(HandleLife):
-    __slots__ = ("lost", "regions", "suspending")
+    __slots__ = ("regions", "suspending")
+    warning = RuntimeWarning  # which is shown
 
     def __init__(self) -> None:
         super().__init__("suspend.Suspender", _LIBRARY.vmm_suspender_close)
         self.regions: dict[_Region, None] = {}
         self.suspending: dict[object, tuple[str, ...]] = {}
         """The tags of each suspend() and offer() that has not returned."""
-        self.lost = ""
-        """What the end has lost, until the warning of it."""
 
     def kept(self) -> str:
         """The contents that the end would lose, in words; "" without any."""
@@ -183,10 +181,12 @@ class _SuspenderLife(HandleLife):
         names = ", ".join(map(repr, sorted(tags)))
         return f"{size} bytes of kept contents of suspended memory ({names})" if size else ""
 
+    def stays(self) -> str:
+        kept = self.kept()
+        return f"it has {kept}, and libvmm.suspend.recover() returns it" if kept else ""
+
     def end(self) -> None:
-        # Of a dropped one, which no other thread can call.
-        self.lost = self.kept()
-        self.close(True)
+        self.close(False)
 
     def close(self, loses_contents: bool) -> None:
         """Ends the suspender, unless it keeps contents that must not be lost: one decision of the C
@@ -203,17 +203,6 @@ class _SuspenderLife(HandleLife):
             )
         check(self.outcome[-1])
 
-    def settle(self) -> bool:
-        done, lost = super().settle(), self.lost
-        if lost and self.has_ended:
-            self.lost = ""
-            warnings.warn(
-                f"a libvmm.suspend.Suspender was dropped, and with it {lost}",
-                ResourceWarning,
-                stacklevel=2,
-            )
-        return done
-
     def _gone(self) -> None:
         for each in list(self.regions):
             each.end()
@@ -229,9 +218,9 @@ def _query(handle: ctypes.c_void_p, tag: str | None) -> _Info:
 
 class Suspender(Owner):
     """Suspends and resumes pools and managers by tag. Any thread may call it; calls wait for each
-    other. Close it before its pools and managers. A Suspender that is dropped loses the contents
-    that it keeps, with a ResourceWarning. Raises InvalidArgument for a directory in which no file
-    can be made."""
+    other. Close it before its pools and managers. A Suspender that is dropped while it keeps
+    contents stays open, with a RuntimeWarning: recover() returns it. Raises InvalidArgument for a
+    directory in which no file can be made."""
 
     _life: _SuspenderLife
 
@@ -444,3 +433,14 @@ class Suspender(Owner):
             if not self.is_open:
                 self._allocators.clear()
             raise
+
+
+def recover() -> list[Suspender]:
+    """The Suspenders that were dropped while they kept contents: resume() maps these again."""
+    found = []
+    for life in _lifetime.left(_SuspenderLife):
+        made = Suspender.__new__(Suspender)
+        made._allocators = {}
+        if _lifetime.revive(made, life):
+            found.append(made)
+    return found
