@@ -193,6 +193,8 @@ class TorchPickler:
             number = self.memo[key]
             short = number < 256
             self.out.write((b"h" if short else b"j") + struct.pack("<B" if short else "<I", number))
+        elif value is None:
+            self.out.write(b"N")
         elif isinstance(value, bool):
             self.out.write(b"\x88" if value else b"\x89")
         elif isinstance(value, int):

@@ -9,6 +9,9 @@
 // to it. Then it is closed: a dictionary with an action becomes an event, one with a filename a
 // frame, a list of frames a stack, a list of events a range of them; of anything else only its kind
 // is left. So at most one batch of a pickler (1,000 entries) is open at a time.
+//
+// A damaged record keeps its place in its list, as the number of its damage: the text that refuses
+// the snapshot names the list, the place and the field.
 module vmm.recording;
 
 import vmm.std;
@@ -177,6 +180,75 @@ constexpr pickle_fault many_events{"the snapshot has more than 67,108,864 events
 constexpr pickle_fault unequal_segment{"the blocks of a segment do not add up to its size",
                                        "blocks that cover the segment, as PyTorch writes them"};
 
+/// The kind of a field's value; None and no field at all are as good where it is not required.
+struct field_rule {
+  word key;
+  kind what;
+  bool is_required;
+};
+constexpr std::array<field_rule, 8> event_rules{{{w_action, kind::text, true},
+                                                 {w_addr, kind::number, true},
+                                                 {w_device_free, kind::number, true},
+                                                 {w_size, kind::number, true},
+                                                 {w_stream, kind::number, true},
+                                                 {w_time_us, kind::number, false},
+                                                 {w_pool_id, kind::pair, false},
+                                                 {w_frames, kind::stack, false}}};
+constexpr std::array<field_rule, 6> block_rules{{{w_address, kind::number, false},
+                                                 {w_size, kind::number, true},
+                                                 {w_requested_size, kind::number, false},
+                                                 {w_state, kind::text, true},
+                                                 {w_frames, kind::stack, false},
+                                                 {w_history, kind::old_entry, false}}};
+constexpr std::array<field_rule, 8> segment_rules{{{w_address, kind::number, true},
+                                                   {w_total_size, kind::number, true},
+                                                   {w_device, kind::number, false},
+                                                   {w_stream, kind::number, false},
+                                                   {w_segment_pool_id, kind::pair, false},
+                                                   {w_segment_type, kind::text, false},
+                                                   {w_is_expandable, kind::number, false},
+                                                   {w_blocks, kind::blocks, false}}};
+
+/// Of a record: the field with a value of another kind than `expected`. w_none: the record itself.
+struct damage {
+  value found{};
+  word field = w_none;
+  kind expected = kind::none;
+  bool is_missing = false;
+};
+
+// The data behind kind::other, by its payload.
+enum other_data : std::uint8_t { other_value, other_tuple, other_list, other_bytes };
+
+[[nodiscard]] constexpr std::string_view name_of(const value& of) noexcept {
+  switch (of.what) {
+    case kind::none: return "None";
+    case kind::number: return "a number";
+    case kind::real: return "a float";
+    case kind::text: return "a text";
+    case kind::pair: return "a pair of numbers";
+    case kind::empty_list: return "an empty list";
+    case kind::stack: return "a list of frames";
+    case kind::frame: return "a frame";
+    case kind::event: return "an event";
+    case kind::block: return "a block";
+    case kind::segment: return "a segment";
+    case kind::events: return "a list of events";
+    case kind::blocks: return "a list of blocks";
+    case kind::segments: return "a list of segments";
+    case kind::traces: return "a list of lists of events";
+    case kind::old_entry: return "a list of allocations";
+    case kind::annotation: return "an annotation";
+    case kind::annotations: return "a list of annotations";
+    case kind::map: return "a dictionary";
+    case kind::open:
+    case kind::other: break;
+  }
+  constexpr std::array<std::string_view, 4> others = {"another value", "a tuple",
+                                                      "a list of other values", "bytes"};
+  return others[of.payload % others.size()];
+}
+
 class pickle_machine {
  public:
   pickle_machine(byte_reader& from, recording& into) : from_(from), into_(into), tables_(into) {
@@ -308,7 +380,7 @@ class pickle_machine {
   }
   void push_bytes(std::uint64_t count) {
     if (!from_.take(count, 0, text_)) return fail(cut_short);
-    push({0, kind::other});
+    push({other_bytes, kind::other});
   }
 
   void begin_mark() {
@@ -336,7 +408,7 @@ class pickle_machine {
     if (problem_ != nullptr || !has(count, 0)) return;
     const std::size_t from = stack_.size() - count;
     for (std::size_t i = from; i < stack_.size(); ++i) close(stack_[i]);
-    value made{0, kind::other};
+    value made{other_tuple, kind::other};
     const bool is_pair =
         count == 2 && stack_[from].what == kind::number && stack_[from + 1].what == kind::number;
     if (is_pair) made = {tables_.pool(stack_[from].payload, stack_[from + 1].payload), kind::pair};
@@ -382,7 +454,7 @@ class pickle_machine {
   // A value in 8 bytes; 0 is none at all. Numbers that large are nothing that is referred to.
   [[nodiscard]] static std::uint64_t packed(const value& from) noexcept {
     constexpr std::uint64_t most = std::uint64_t{1} << 58;
-    const value kept = from.payload < most ? from : value{0, kind::other};
+    const value kept = from.payload < most ? from : value{other_value, kind::other};
     return kept.payload << 6 | (static_cast<std::uint64_t>(kept.what) + 1);
   }
   [[nodiscard]] static value unpacked(std::uint64_t from) noexcept {
@@ -414,15 +486,18 @@ class pickle_machine {
     if (from.memo != 0) memo_[from.memo - 1] = packed(from.closed);
     return from.closed;
   }
-  void append(container& to, const value& what) {
-    const bool is_one = what.what >= kind::event && what.what <= kind::old_entry;
-    if (!is_one || (to.run_kind != kind::none && to.run_kind != what.what)) {
+  void append(container& to, const value& from) {
+    const bool is_other = to.run_kind != kind::none && to.run_kind != from.what;
+    const value what = is_other ? damaged_record(to.run_kind, from) : from;
+    if (what.what < kind::event || what.what > kind::old_entry) {
       if (to.items.size() >= recording_limits::open_containers) return fail(too_much);
       return to.items.push_back(what);
     }
     if (to.run_kind == kind::none) {
       to.run_kind = what.what;
       to.run = {what.payload, 0};
+      const std::vector<value> before = std::exchange(to.items, {});
+      if (!before.empty()) to.run = {damaged_record(what.what, before.front()).payload, 1};
     }
     if (to.run.first + to.run.count != what.payload) repeat(to, what.payload);
     ++to.run.count;
@@ -454,7 +529,6 @@ class pickle_machine {
   }
   [[nodiscard]] value list_value(const container& from) {
     if (from.items.empty()) return run_value(from);
-    if (from.run_kind != kind::none) return {0, kind::other};
     bool is_stack = true;
     bool is_traces = true;
     for (const value& each : from.items) {
@@ -468,7 +542,7 @@ class pickle_machine {
       return {tables_.stack(frames_), kind::stack};
     }
     if (!is_traces || traces_.size() + from.items.size() > recording_limits::open_containers)
-      return {0, kind::other};
+      return {other_list, kind::other};
     const std::uint64_t first = traces_.size();
     for (const value& each : from.items)
       traces_.push_back(each.what == kind::events ? range_of(each) : recorded_range{});
@@ -504,7 +578,8 @@ class pickle_machine {
   }
   // Whether it has become an event, a frame, a block, a segment or an annotation.
   [[nodiscard]] static bool is_record(const container& from) noexcept {
-    for (const word each : {w_action, w_filename, w_state, w_total_size, w_stage})
+    for (const word each :
+         {w_action, w_addr, w_filename, w_state, w_requested_size, w_total_size, w_stage})
       if (has_key(from, each)) return true;
     return false;
   }
@@ -524,14 +599,17 @@ class pickle_machine {
   [[nodiscard]] value dict_value(const container& from) {
     fields& of = fields_;
     read_fields(from, of);
-    if (of[w_action].what == kind::text) return add_event(of);
+    const bool has_place = of[w_addr].what != kind::none && of[w_real_size].what == kind::none;
+    if (has_place || of[w_action].what != kind::none) return add_event(from, of);
     if (of[w_filename].what == kind::text) {
       const recorded_frame made{text_of(of[w_filename]), text_of(of[w_name]),
                                 static_cast<std::uint32_t>(number_of(of[w_line]))};
       return {tables_.frame(made), kind::frame};
     }
-    if (of[w_state].what == kind::text) return add_block(of);
-    if (of[w_total_size].what == kind::number) return add_segment(of);
+    if (of[w_total_size].what != kind::none || of[w_blocks].what != kind::none)
+      return add_segment(from, of);
+    if (of[w_state].what != kind::none || of[w_requested_size].what != kind::none)
+      return add_block(from, of);
     if (of[w_stage].what == kind::text) {
       if (into_.annotations.size() >= recording_limits::events) fail(too_much);
       into_.annotations.push_back({tables_.time(number_of(of[w_time_us])), text_of(of[w_name]),
@@ -543,14 +621,49 @@ class pickle_machine {
       old_entries_.push_back({number_of(of[w_real_size]), stack_of(of[w_frames])});
       return {old_entries_.size() - 1, kind::old_entry};
     }
-    if (has_key(from, w_segments) && has_key(from, w_device_traces)) {
+    if (has_key(from, w_segments) || has_key(from, w_device_traces)) {
       root_ = of;
       has_root_ = true;
-      return {0, kind::other};
+      return {other_value, kind::other};
     }
     return add_settings(from);
   }
-  [[nodiscard]] value add_event(const fields& of) {
+  // The number of the first damage, from 1 on; 0 if the record has none.
+  [[nodiscard]] std::uint64_t find_damage(const container& from, const fields& of,
+                                          std::span<const field_rule> rules, word unused) {
+    for (const field_rule& each : rules) {
+      const value& found = of[each.key];
+      const bool is_list = each.what >= kind::old_entry || each.what == kind::stack;
+      const bool is_good = found.what == each.what || (found.what == kind::empty_list && is_list) ||
+                           (found.what == kind::none && !each.is_required);
+      if (is_good || each.key == unused) continue;
+      damages_.push_back({found, each.key, each.what, !has_key(from, each.key)});
+      return damages_.size();
+    }
+    return 0;
+  }
+  // In the place of a value of a list whose other values are records of this kind.
+  [[nodiscard]] value damaged_record(kind what, const value& found) {
+    if (damages_.size() >= recording_limits::events) fail(too_much);
+    damages_.push_back({found, w_none, what, false});
+    const std::uint64_t number = damages_.size();
+    switch (what) {
+      case kind::event:
+        into_.events.push_back({.at = number, .action = recorded_action::damaged});
+        return {into_.events.size() - 1, what};
+      case kind::block:
+        into_.blocks.push_back({.base = number, .state = block_state::damaged});
+        return {into_.blocks.size() - 1, what};
+      case kind::segment:
+        into_.segments.push_back({.base = number, .is_damaged = true});
+        return {into_.segments.size() - 1, what};
+      case kind::annotation:
+        into_.annotations.emplace_back();
+        return {into_.annotations.size() - 1, what};
+      default: old_entries_.emplace_back(); return {old_entries_.size() - 1, what};
+    }
+  }
+  [[nodiscard]] value add_event(const container& from, const fields& of) {
     if (into_.events.size() >= recording_limits::events) {
       fail(many_events);
       return {};
@@ -558,10 +671,17 @@ class pickle_machine {
     recorded_event made;
     made.action = action_of(static_cast<std::uint32_t>(of[w_action].payload));
     const bool is_oom = made.action == recorded_action::oom;
+    // Later versions may record actions with other fields.
+    const bool is_known = of[w_action].what != kind::text || made.action != recorded_action::other;
+    const std::span<const field_rule> rules(event_rules);
+    const std::uint64_t damage_number =
+        find_damage(from, of, is_known ? rules : rules.first(1), is_oom ? w_addr : w_device_free);
+    if (damage_number != 0) {
+      into_.events.push_back({.at = damage_number, .action = recorded_action::damaged});
+      return {into_.events.size() - 1, kind::event};
+    }
     made.at = number_of(of[is_oom ? w_device_free : w_addr]);
     made.size_bytes = number_of(of[w_size]);
-    const bool has_size = of[w_size].what == kind::number;
-    if (made.action == recorded_action::alloc && !has_size) made.size_bytes = ~std::uint64_t{0};
     made.time_us = of[w_time_us].what == kind::number ? tables_.time(of[w_time_us].payload) : 0;
     made.stream = tables_.stream(number_of(of[w_stream]));
     const std::uint32_t category = text_of(of[w_category]);
@@ -586,10 +706,14 @@ class pickle_machine {
       default: return recorded_action::other;
     }
   }
-  [[nodiscard]] value add_block(const fields& of) {
+  [[nodiscard]] value add_block(const container& from, const fields& of) {
     if (into_.blocks.size() >= recording_limits::events) {
       fail(too_much);
       return {};
+    }
+    if (const std::uint64_t number = find_damage(from, of, block_rules, w_none); number != 0) {
+      into_.blocks.push_back({.base = number, .state = block_state::damaged});
+      return {into_.blocks.size() - 1, kind::block};
     }
     recorded_block made;
     made.base = number_of(of[w_address]);
@@ -609,10 +733,14 @@ class pickle_machine {
     into_.blocks.push_back(made);
     return {into_.blocks.size() - 1, kind::block};
   }
-  [[nodiscard]] value add_segment(const fields& of) {
+  [[nodiscard]] value add_segment(const container& from, const fields& of) {
     if (into_.segments.size() >= recording_limits::events) {
       fail(too_much);
       return {};
+    }
+    if (const std::uint64_t number = find_damage(from, of, segment_rules, w_none); number != 0) {
+      into_.segments.push_back({.base = number, .is_damaged = true});
+      return {into_.segments.size() - 1, kind::segment};
     }
     recorded_segment made;
     made.base = number_of(of[w_address]);
@@ -632,7 +760,8 @@ class pickle_machine {
         if (each.base == 0) each.base = at;  // older files lack it
         at = each.base + each.size_bytes;
       }
-      if (at - made.base != made.size_bytes && blocks.count != 0) fail(unequal_segment);
+      if (at - made.base != made.size_bytes && blocks.count != 0 && damages_.empty())
+        fail(unequal_segment);
     }
     into_.segments.push_back(made);
     return {into_.segments.size() - 1, kind::segment};
@@ -665,21 +794,79 @@ class pickle_machine {
   [[nodiscard]] std::string finish(value& root) {
     close(root);
     if (problem_ != nullptr) return describe();
-    if (root.what == kind::segments || root.what == kind::empty_list) return "";
-    const auto is_list = [&](word which, kind what) {
-      return root_[which].what == what || root_[which].what == kind::empty_list;
-    };
-    if (!has_root_ || !is_list(w_segments, kind::segments) ||
-        !is_list(w_device_traces, kind::traces))
+    if (root.what == kind::segments) return find_damaged_segment(range_of(root), "the list");
+    if (root.what == kind::empty_list) return "";
+    if (!has_root_)
       return "the pickle has no segments and device_traces: it is not a memory snapshot of PyTorch";
+    for (const auto& [field, expected] :
+         {std::pair{w_segments, kind::segments}, std::pair{w_device_traces, kind::traces}}) {
+      const value& found = root_[field];
+      const bool is_list = found.what == expected || found.what == kind::empty_list;
+      if (!is_list)
+        return describe("the dictionary", {found, field, expected, found.what == kind::none});
+    }
     if (root_[w_device_traces].what == kind::traces) {
       const recorded_range traces = range_of(root_[w_device_traces]);
       const auto begin = traces_.begin() + static_cast<std::ptrdiff_t>(traces.first);
       into_.traces.assign(begin, begin + static_cast<std::ptrdiff_t>(traces.count));
     }
+    if (std::string problem = find_damaged_event(); !problem.empty()) return problem;
+    if (root_[w_segments].what == kind::segments) {
+      std::string problem = find_damaged_segment(range_of(root_[w_segments]), "segments");
+      if (!problem.empty()) return problem;
+    }
     into_.has_annotation_list = root_[w_external_annotations].what != kind::none;
     if (root_[w_allocator_settings].what == kind::map) into_.settings = std::move(settings_);
     return "";
+  }
+
+  // ---- damaged records ----
+
+  [[nodiscard]] std::string find_damaged_event() const {
+    if (damages_.empty()) return "";
+    for (std::size_t device = 0; device < into_.traces.size(); ++device) {
+      const recorded_range& range = into_.traces[device];
+      for (std::uint64_t i = 0; i < range.count; ++i) {
+        const recorded_event& each = into_.events[range.first + i];
+        if (each.action == recorded_action::damaged)
+          return describe(place_of("device_traces", device) + place_of("", i),
+                          damages_[each.at - 1]);
+      }
+    }
+    return "";
+  }
+  [[nodiscard]] std::string find_damaged_segment(const recorded_range& range,
+                                                 const char* list) const {
+    for (std::uint64_t i = 0; i < range.count && !damages_.empty(); ++i) {
+      const recorded_segment& segment = into_.segments[range.first + i];
+      const std::string place = place_of(list, i);
+      if (segment.is_damaged) return describe(place, damages_[segment.base - 1]);
+      for (std::uint32_t j = 0; j < segment.block_count; ++j) {
+        const recorded_block& each = into_.blocks[segment.first_block + j];
+        if (each.state == block_state::damaged)
+          return describe(place + place_of("['blocks']", j), damages_[each.base - 1]);
+      }
+    }
+    return "";
+  }
+  [[nodiscard]] static std::string place_of(const char* list, std::uint64_t index) {
+    return std::string(list) + "[" + std::to_string(index) + "]";
+  }
+  [[nodiscard]] std::string describe(const std::string& place, const damage& what) const {
+    std::string found(name_of(what.found));
+    if (what.found.what == kind::number)
+      found += " (" + std::to_string(static_cast<std::int64_t>(what.found.payload)) + ")";
+    if (what.found.what == kind::text)
+      found += " ('" + into_.text(text_of(what.found)).substr(0, 40) + "')";
+    std::string out = "a memory snapshot of PyTorch that is damaged: " + place;
+    if (what.field == w_none) {
+      out += " is " + found;
+    } else {
+      out += std::string(what.is_missing ? " has no '" : " has '") + into_.text(what.field) + "'";
+      if (!what.is_missing) out += " that is " + found;
+    }
+    return out + "; expected " + std::string(name_of({0, what.expected})) +
+           ". Record the snapshot again, or remove or mend this entry with Python's pickle module";
   }
 
   byte_reader& from_;
@@ -694,6 +881,7 @@ class pickle_machine {
   std::vector<container> containers_{};
   std::vector<std::uint32_t> unused_{};
   std::vector<old_history> old_entries_{};
+  std::vector<damage> damages_{};
   std::vector<recorded_range> traces_{};
   std::vector<recorded_setting> settings_{};
   std::vector<std::uint32_t> frames_{};

@@ -37,6 +37,7 @@ export enum class recorded_action : std::uint8_t {
   oom,
   snapshot,
   iteration,
+  damaged,  ///< of no recording that was read without a problem
 };
 
 export struct recorded_event {
@@ -60,7 +61,7 @@ export struct recorded_frame {
   std::uint32_t line = 0;
 };
 
-export enum class block_state : std::uint8_t { free, live, pending };
+export enum class block_state : std::uint8_t { free, live, pending, damaged };
 export struct recorded_block {
   std::uint64_t base = 0;
   std::uint64_t size_bytes = 0;   ///< as rounded up
@@ -78,6 +79,7 @@ export struct recorded_segment {
   std::uint16_t pool = 0;
   bool is_small = false;
   bool is_expandable = false;
+  bool is_damaged = false;
 };
 /// The scope of a record_function, or a part of it that a ring has kept.
 export struct recorded_annotation {
