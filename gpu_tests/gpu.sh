@@ -33,7 +33,8 @@ usage: gpu_tests/gpu.sh [build] [COMMAND...]
   replay       the traces on the device: its own peak of memory, and time beside the fake's
   growable     growing a cache in place, by hand, and by copying
   suspend      suspend and resume beside the driver's calls and plain copies; 1,000 cycles
-  pool         all sixteen traces through the pool, cuMemAllocAsync and PyTorch's allocators:
+  pool [TRACE...]
+               sixteen traces, or those named, through the pool, cuMemAllocAsync and PyTorch's:
                the peak of forty passes and the time of warm ones (VMM_POOL_ROUNDS rounds, 3)
   sharing      1 to 16 threads on one allocator: the pool and the same others
   rounds       10,000 rounds of free, reuse and defragment while kernels run
@@ -438,6 +439,7 @@ beside_peers() {
 pool() {
   local traces
   mapfile -t traces < <(trace_paths "${later_names[@]}" "${unseen_names[@]}")
+  [[ ${#pool_paths[@]} -eq 0 ]] || traces=("${pool_paths[@]}")
   beside_peers "$programs/bench_pool" "${traces[@]}" --rounds "${VMM_POOL_ROUNDS:-3}" \
     --csv "$results/data/pool-$slug.csv" --markdown "$results/pool-$slug.md"
 }
@@ -700,7 +702,7 @@ all_words=(check fidelity random conformance resize vector leak oom sanitizer de
 
 other_words='market one_variable pair prove suites'
 
-declare -a summary=() suite_words=() part_words=()
+declare -a summary=() suite_words=() part_words=() pool_paths=()
 failures=0
 
 run_word() {
@@ -732,6 +734,10 @@ main() {
   if [[ ${1:-} == one_variable || ${1:-} == market ]]; then
     part_words=("${@:2}")
     set -- "$1"
+  fi
+  if [[ ${1:-} == pool && -e $root/traces/${2:-}.trace.gz ]]; then
+    mapfile -t pool_paths < <(trace_names=() && trace_paths "${@:2}")
+    set -- pool
   fi
   local words=("$@") word
   case ${1:-} in help | --help | -h) help; exit ;; esac
