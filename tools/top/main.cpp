@@ -14,6 +14,7 @@
 #include "../owner/control.hpp"
 #endif
 
+import vmm.backend;
 import vmm.top_tools;
 
 namespace {
@@ -39,10 +40,9 @@ struct wanted {
 // The tenants of the owners as a table, or as objects of a JSON array. Adds complaints.
 std::string show_owners(const wanted& how, vmm::tools::top_listing& listing) {
   std::string folder = vmm::default_market_directory();
-  const char* const named = std::getenv("VMM_OWNER");
-  if (named != nullptr && named[0] == '/') folder = named;
-  if (const auto read = vmm::tenant_options_from_environment(); !read)
-    listing.complaints.emplace_back(read.error().detail);
+  const auto named = vmm::tenant_options_from_environment();
+  if (!named) listing.complaints.emplace_back(named.error().detail);
+  if (named && named->has_value()) folder = (*named)->directory;
   bool is_first = std::all_of(listing.processes.begin(), listing.processes.end(),
                               [](const auto& each) { return each.allocators.empty(); });
   std::string text;
@@ -81,7 +81,7 @@ int main(int count, char** words) {
       .flag("--json", how.json)
       .number("--interval", how.seconds, "seconds, 1 to 3600", 1, 3600)
       .read(count, words);
-  const char* const kind = std::getenv("TERM");
+  const char* const kind = vmm::environment_text("TERM");
   const bool is_terminal =
       ::isatty(STDOUT_FILENO) != 0 && kind != nullptr && std::string_view(kind) != "dumb";
   if (how.once || how.json || !is_terminal) return show(how, "");
