@@ -528,8 +528,24 @@ TEST(MarketMoving, ARequestThatCanNeverBeServedBorrowsNothing) {
   EXPECT_TRUE(blocks.free(*block));
 }
 
-// Handles of 12 MiB, and one of 2: no request waits longer than that of the loan, also where six
-// handles of 12 are more than the tenant can have.
+// Handles of another policy serve: the owner releases and creates none.
+TEST(MarketMoving, PoolsOfTwoPoliciesUseHandlesOfOneSize) {
+  const auto tenant = market_test::open_fake_tenant(vmm::fake::profile::cuda(), 1024 * MiB);
+  ASSERT_TRUE(tenant) << vmm::describe(tenant.error());
+  const auto& source = static_cast<const market_test::own_source&>((*tenant)->source());
+  for (const std::uint64_t handle_bytes : {40 * MiB, 128 * MiB, 24 * MiB}) {
+    vmm::pool_options options;
+    options.policy.handle_bytes_max = handle_bytes;
+    vmm::stream_pool pool(**tenant, options);
+    const auto at = pool.allocate(640 * MiB, stream);
+    ASSERT_TRUE(at) << vmm::describe(at.error());
+    EXPECT_EQ(source.handle_count(), 10u) << handle_bytes;
+    EXPECT_TRUE(pool.free(*at, stream));
+  }
+}
+
+// Handles of 8 MiB and less: no request waits longer than that of the loan, also where a multiple
+// of 8 is more than the tenant can have.
 TEST(MarketMoving, ALoanServesTheSmallerEndOfAGrowth) {
   for (const std::uint64_t size_bytes : {38 * MiB, 62 * MiB}) {
     const auto tenant = market_test::open_fake_tenant(vmm::fake::profile::cuda(), 64 * MiB);
