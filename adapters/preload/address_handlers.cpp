@@ -22,11 +22,10 @@ result_code memory_info(const call_site& site, std::size_t* free_bytes, std::siz
   const result_code answer = site(free_bytes, total_bytes);
   if (answer != code::success || free_bytes == nullptr) return answer;
   if (is_managed()) {
-    std::uint64_t free = 0;
-    std::uint64_t total = 0;
-    if (managed::find_share(free, total)) {
-      *free_bytes = free;
-      if (total_bytes != nullptr) *total_bytes = total;
+    managed::device_share share;
+    if (managed::find_share(share)) {
+      *free_bytes = share.free_bytes;
+      if (total_bytes != nullptr) *total_bytes = share.total_bytes;
       return answer;
     }
     *free_bytes += managed::reusable_bytes();

@@ -32,6 +32,10 @@ using vmm::preload::pool_id;
 using vmm::preload::stream_id;
 #include "entries.inc"
 #undef VMM_ENTRY
+namespace nvml = vmm::preload::nvml;
+#define VMM_NVML_ENTRY(symbol, parameters, arguments) nvml::result_code symbol parameters;
+#include "nvml_entries.inc"
+#undef VMM_NVML_ENTRY
 }
 
 namespace vmm::preload {
@@ -45,23 +49,50 @@ struct route {
   void* ours;
 };
 
+// Those of the driver come first.
+constexpr std::size_t route_count = entry_count + nvml_entry_count;
+
 constexpr bool legacy = false;
 constexpr bool per_thread = true;
 
-const route routes[entry_count] = {
+const route routes[route_count] = {
 #define VMM_ENTRY(symbol, name, version, streams, handler, parameters, arguments) \
   {#symbol, name, version, streams, reinterpret_cast<void*>(&symbol)},
 #include "entries.inc"
 #undef VMM_ENTRY
+#define VMM_NVML_ENTRY(symbol, parameters, arguments) \
+  {#symbol, nullptr, 0, legacy, reinterpret_cast<void*>(&symbol)},
+#include "nvml_entries.inc"
+#undef VMM_NVML_ENTRY
 };
 
 // Found by dlsym, and by cuGetProcAddress with the version of the entry.
-std::atomic<void*> named[entry_count];
+std::atomic<void*> named[route_count];
 std::atomic<void*> found_by_version[entry_count];
 std::atomic<bool> has_learned;
-std::atomic<void*> driver_handle;
-std::atomic<void*> driver_base;  // where the loader put it
-std::atomic<const char*> driver_path;
+
+// A library whose calls are intercepted, where the process has one.
+struct library {
+  const char* file;    // begins with '/', which is not in it again
+  const char* soname;  // in the loader
+  const char* symbol;  // one that this library does not export
+  std::atomic<void*> handle;
+  std::atomic<void*> base;  // where the loader put it
+  std::atomic<const char*> path;
+
+  [[nodiscard]] bool has_name(const char* of) const noexcept {
+    const char* const slash = of == nullptr ? nullptr : std::strrchr(of, '/');
+    const char* const name = slash == nullptr ? of : slash + 1;
+    return name != nullptr && std::strncmp(name, file + 1, std::strlen(file + 1)) == 0;
+  }
+};
+
+constinit library driver{"/libcuda.so", "libcuda.so.1", "cuInit", {}, {}, {}};
+constinit library nvml_library{"/libnvidia-ml.so", "libnvidia-ml.so.1", "nvmlInit_v2", {}, {}, {}};
+
+library& library_of(std::size_t index) noexcept {
+  return index < entry_count ? driver : nvml_library;
+}
 
 using dlsym_function = void* (*)(void*, const char*);
 std::atomic<dlsym_function> next_dlsym;
@@ -103,13 +134,6 @@ bool is_our_own(const void* address) noexcept {
   return false;
 }
 
-bool is_driver_name(const char* path) noexcept {
-  if (path == nullptr) return false;
-  const char* slash = std::strrchr(path, '/');
-  const char* base = slash == nullptr ? path : slash + 1;
-  return std::strncmp(base, "libcuda.so", sizeof "libcuda.so" - 1) == 0;
-}
-
 // Where the library behind a handle lies. One of the same file in another namespace of the loader
 // lies elsewhere.
 void* base_of(void* handle) noexcept {
@@ -119,95 +143,114 @@ void* base_of(void* handle) noexcept {
   return about.dli_fbase;
 }
 
-// Takes the library that an address lies in as the driver, if it is one, and keeps it loaded. A
-// second one, of another file or in another namespace, is not taken.
-bool adopt_driver(void* address) noexcept {
+// Takes the library that an address lies in, if it has that name, and keeps it loaded. A second
+// one, of another file or in another namespace, is not taken.
+bool adopt(library& as, void* address) noexcept {
   Dl_info about{};
-  if (dladdr(address, &about) == 0 || !is_driver_name(about.dli_fname)) return false;
-  void* base = driver_base.load(std::memory_order_acquire);
+  if (dladdr(address, &about) == 0 || !as.has_name(about.dli_fname)) return false;
+  void* base = as.base.load(std::memory_order_acquire);
   if (base != nullptr) return base == about.dli_fbase;
   void* handle = dlopen(about.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
   if (handle == nullptr) return false;
   if (base_of(handle) != about.dli_fbase ||
-      (!driver_base.compare_exchange_strong(base, about.dli_fbase) && base != about.dli_fbase)) {
+      (!as.base.compare_exchange_strong(base, about.dli_fbase) && base != about.dli_fbase)) {
     dlclose(handle);
     return false;
   }
-  driver_path.store(about.dli_fname, std::memory_order_release);
-  driver_handle.store(handle, std::memory_order_release);
+  as.path.store(about.dli_fname, std::memory_order_release);
+  as.handle.store(handle, std::memory_order_release);
   return true;
 }
 
-// Whether text of a list of mappings names the driver's library; called in pieces.
-class driver_in_text {
+// Whether text of a list of mappings names a file; called in pieces.
+class file_in_text {
  public:
+  explicit file_in_text(const char* file) noexcept : wanted_(file) {}
   void look_at(const char* text, std::size_t size) noexcept {
     for (std::size_t i = 0; i < size && !is_found_; ++i) {
-      if (text[i] != wanted[matched_])
-        matched_ = text[i] == wanted[0] ? 1 : 0;
+      if (text[i] != wanted_[matched_])
+        matched_ = text[i] == wanted_[0] ? 1 : 0;
       else
         ++matched_;
-      is_found_ = matched_ == sizeof wanted - 1;
+      is_found_ = wanted_[matched_] == '\0';
     }
   }
   [[nodiscard]] bool is_found() const noexcept { return is_found_; }
 
  private:
-  static constexpr char wanted[] = "/libcuda.so";  // '/' begins it and is not in it again
+  const char* const wanted_;
   std::size_t matched_ = 0;
   bool is_found_ = false;
 };
 
-// Whether the process maps the driver's library. Queries the system instead of the loader: dlopen
+// Whether the process maps the library. Queries the system instead of the loader: dlopen
 // of a missing library reads the loader's list of all libraries, which in a forked child may be
 // incomplete if another thread of the parent was changing it.
-bool maps_driver() noexcept {
+bool is_mapped(const library& which) noexcept {
   const int before = errno;
   const int list = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-  driver_in_text driver;
+  file_in_text mapped(which.file);
   char text[4096];
-  while (list >= 0 && !driver.is_found()) {
+  while (list >= 0 && !mapped.is_found()) {
     const ssize_t size = read(list, text, sizeof text);
     if (size < 0 && errno == EINTR) continue;
     if (size <= 0) break;
-    driver.look_at(text, static_cast<std::size_t>(size));
+    mapped.look_at(text, static_cast<std::size_t>(size));
   }
   if (list >= 0) close(list);
   errno = before;
-  return list < 0 || driver.is_found();
+  return list < 0 || mapped.is_found();
 }
 
-// The driver's library, where the process has one.
-void* find_driver() noexcept {
-  void* handle = driver_handle.load(std::memory_order_acquire);
+// Its handle, where the process has it.
+void* find(library& which) noexcept {
+  void* handle = which.handle.load(std::memory_order_acquire);
   if (handle != nullptr) return handle;
-  void* known = look_up(RTLD_NEXT, "cuInit");
+  void* known = look_up(RTLD_NEXT, which.symbol);
   if (known == nullptr) {
-    if (!maps_driver()) return nullptr;
-    void* loaded = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    if (!is_mapped(which)) return nullptr;
+    void* loaded = dlopen(which.soname, RTLD_LAZY | RTLD_NOLOAD);
     if (loaded == nullptr) return nullptr;
-    known = look_up(loaded, "cuInit");
+    known = look_up(loaded, which.symbol);
     dlclose(loaded);
   }
-  if (known == nullptr || !adopt_driver(known)) return nullptr;
-  return driver_handle.load(std::memory_order_acquire);
+  if (known == nullptr || !adopt(which, known)) return nullptr;
+  return which.handle.load(std::memory_order_acquire);
 }
 
-// One driver per process is intercepted; a second one's functions stay its own.
+// One library of a kind is intercepted in a process; a second one's functions stay its own.
 bool adopt_entry(std::size_t index, void* real) noexcept {
-  if (!adopt_driver(real)) return false;
+  if (!adopt(library_of(index), real)) return false;
   void* before = nullptr;
   return named[index].compare_exchange_strong(before, real) || before == real;
 }
 
 std::size_t index_of_name(const char* symbol) noexcept {
-  if (symbol[0] != 'c' || symbol[1] != 'u' || symbol[2] < 'A' || symbol[2] > 'Z') {
-    return entry_count;
-  }
-  for (std::size_t i = 0; i < entry_count; ++i) {
-    if (std::strcmp(routes[i].symbol, symbol) == 0) return i;
-  }
-  return entry_count;
+  const bool is_of_cuda =
+      symbol[0] == 'c' && symbol[1] == 'u' && symbol[2] >= 'A' && symbol[2] <= 'Z';
+  if (!is_of_cuda && std::strncmp(symbol, "nvml", 4) != 0) return route_count;
+  std::size_t i = is_of_cuda ? 0 : entry_count;
+  while (i < route_count && std::strcmp(routes[i].symbol, symbol) != 0) ++i;
+  return i;
+}
+
+void* real_at(std::size_t index) noexcept {
+  void* real = named[index].load(std::memory_order_acquire);
+  if (real != nullptr) return real;
+  if (index < entry_count) real = found_by_version[index].load(std::memory_order_acquire);
+  if (real != nullptr) return real;
+  void* handle = find(library_of(index));
+  if (handle == nullptr) return nullptr;
+  real = look_up(handle, routes[index].symbol);
+  if (real == nullptr || is_our_own(real)) return nullptr;
+  named[index].store(real, std::memory_order_release);
+  return real;
+}
+
+void* symbol_in(library& which, const char* symbol) noexcept {
+  void* handle = find(which);
+  void* found = handle == nullptr ? nullptr : look_up(handle, symbol);
+  return found == nullptr || is_our_own(found) ? nullptr : found;
 }
 
 using find_new_function = result_code (*)(const char*, void**, int, flag_set, int*);
@@ -258,25 +301,15 @@ const char* symbol_of(entry_id entry) noexcept {
   return routes[static_cast<std::size_t>(entry)].symbol;
 }
 
-void* real_of(entry_id entry) noexcept {
-  const auto index = static_cast<std::size_t>(entry);
-  void* real = named[index].load(std::memory_order_acquire);
-  if (real != nullptr) return real;
-  real = found_by_version[index].load(std::memory_order_acquire);
-  if (real != nullptr) return real;
-  void* handle = find_driver();
-  if (handle == nullptr) return nullptr;
-  real = look_up(handle, routes[index].symbol);
-  if (real == nullptr || is_our_own(real)) return nullptr;
-  named[index].store(real, std::memory_order_release);
-  return real;
+void* real_of(entry_id entry) noexcept { return real_at(static_cast<std::size_t>(entry)); }
+
+void* real_of(nvml_entry entry) noexcept {
+  return real_at(entry_count + static_cast<std::size_t>(entry));
 }
 
-void* driver_symbol(const char* symbol) noexcept {
-  void* handle = find_driver();
-  void* found = handle == nullptr ? nullptr : look_up(handle, symbol);
-  return found == nullptr || is_our_own(found) ? nullptr : found;
-}
+void* driver_symbol(const char* symbol) noexcept { return symbol_in(driver, symbol); }
+
+void* nvml_symbol(const char* symbol) noexcept { return symbol_in(nvml_library, symbol); }
 
 void* replacement_of(void* found) noexcept {
   fill_routes();
@@ -289,7 +322,7 @@ void* replacement_of(void* found) noexcept {
   return found;
 }
 
-const char* driver_file() noexcept { return driver_path.load(std::memory_order_acquire); }
+const char* driver_file() noexcept { return driver.path.load(std::memory_order_acquire); }
 
 }  // namespace vmm::preload
 
@@ -313,10 +346,10 @@ extern "C" {
   using namespace vmm::preload;
   if (symbol == nullptr) return {0, nullptr};
   const std::size_t index = index_of_name(symbol);
-  if (index == entry_count) return {0, nullptr};
+  if (index == route_count) return {0, nullptr};
   if (handle == RTLD_NEXT) {
     // Our name comes next for the program itself; without a driver no such name exists.
-    if (real_of(static_cast<entry_id>(index)) != nullptr) return {0, nullptr};
+    if (real_at(index) != nullptr) return {0, nullptr};
     return {1, look_up(RTLD_NEXT, symbol)};
   }
   void* found = look_up(handle, symbol);
@@ -324,7 +357,7 @@ extern "C" {
   if (is_our_own(found)) {
     // The handle is of all that the program has, and we come first. Without a driver there would be
     // no such name.
-    if (real_of(static_cast<entry_id>(index)) != nullptr) return {1, found};
+    if (real_at(index) != nullptr) return {1, found};
     return {1, look_up(RTLD_NEXT, symbol)};
   }
   if (is_passive() || !adopt_entry(index, found)) return {1, found};

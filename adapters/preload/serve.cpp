@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "process.h"
+#include "routes.h"
 #include "serving_counts.h"
 #include "settings.h"
 
@@ -333,15 +334,44 @@ place find(device_pointer at, block_facts& into) noexcept {
 
 // ---- all memory ---------------------------------------------------------------------------------
 
-bool find_share(std::uint64_t& free_bytes, std::uint64_t& total_bytes) noexcept {
-  const gate_guard shared(locks::gate);
-  const device_pools* const device = process().devices.of_current();
+namespace {
+
+bool find_share_of(const device_pools* device, device_share& into) noexcept {
   if (device == nullptr || device->tenant() == nullptr) return false;
   const result<memory_info> share = device->tenant()->query_memory(device->tenant()->home());
   if (!share) return false;
-  total_bytes = share->total_bytes;
-  free_bytes = std::min(share->free_bytes + device->reusable_bytes(), share->total_bytes);
+  into.total_bytes = share->total_bytes;
+  into.free_bytes = std::min(share->free_bytes + device->reusable_bytes(), share->total_bytes);
   return true;
+}
+
+// 0: the device's own.
+std::uint64_t share_in_variables() {
+  const result<std::optional<tenant_options>> options = tenant_options_from_environment();
+  if (!options || !options->has_value()) return 0;
+  const market_share& share = (*options)->share;
+  return share.guarantee_bytes != 0 ? share.guarantee_bytes : share.limit_bytes;
+}
+
+}  // namespace
+
+bool find_share(device_share& into) noexcept {
+  const gate_guard shared(locks::gate);
+  return find_share_of(process().devices.of_current(), into);
+}
+
+// Without the driver no device is open, and the object of the process is not made yet.
+bool find_share(std::string_view uuid, device_share& into) {
+  if (driver_file() != nullptr) {
+    const gate_guard shared(locks::gate);
+    const device_pools* open = nullptr;
+    process().devices.visit([&](const device_pools& each) {
+      if (market_device_of(each.driver()) == make_market_device(uuid)) open = &each;
+    });
+    if (open != nullptr) return find_share_of(open, into);
+  }
+  into.total_bytes = into.free_bytes = share_in_variables();
+  return into.total_bytes != 0;
 }
 
 std::uint64_t share_of(device_id device) noexcept {
@@ -354,10 +384,7 @@ std::uint64_t share_of(device_id device) noexcept {
       return found ? found->total_bytes : 0;
     }
   }
-  const result<std::optional<tenant_options>> options = tenant_options_from_environment();
-  if (!options || !options->has_value()) return 0;
-  const market_share& share = (*options)->share;
-  return share.guarantee_bytes != 0 ? share.guarantee_bytes : share.limit_bytes;
+  return share_in_variables();
 }
 
 std::uint64_t reusable_bytes() noexcept {

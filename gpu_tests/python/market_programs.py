@@ -2,12 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part `market` of one_variable.py: three unmodified programs (PyTorch, CuPy, JAX) whose peaks
 sum to 1.6 of the device, one after the other, all at once, and all at once as tenants of an owner.
+Then what NVML shows of the device to a tenant, by pynvml and nvidia-smi.
 
 Each prints a line once it can begin, holds its peak for a second after the line "go", and prints
 how many words of it are wrong. JAX takes its peak by its own preallocation."""
 
 from __future__ import annotations
 
+import os
+import pathlib
+import shutil
 import subprocess
 import tempfile
 import time
@@ -62,6 +66,25 @@ print("ready", flush=True)
 input()
 count = int(total * share) // 4
 print("wrong words:", work(count), flush=True)
+"""
+# Prints MiB: total, free and used of the device before memory is allocated and after it, and what
+# this process uses, where NVML lists it.
+NVML = """
+import ctypes, os, pynvml
+pynvml.nvmlInit()
+device = pynvml.nvmlDeviceGetHandleByIndex(0)
+def show():
+    for version in (None, pynvml.nvmlMemory_v2):
+        memory = pynvml.nvmlDeviceGetMemoryInfo(device, version)
+        print(*(each >> 20 for each in (memory.total, memory.free, memory.used)), end=", ")
+show()
+cuda, at, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint64(), ctypes.c_void_p()
+codes = [cuda.cuInit(0), cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)]
+codes += [cuda.cuCtxSetCurrent(context)]
+codes += [cuda.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(limit << 17))]
+show()
+rows = pynvml.nvmlDeviceGetComputeRunningProcesses(device)
+print(codes, *(each.usedGpuMemory >> 20 for each in rows if each.pid == os.getpid()))
 """
 PROGRAMS = {"torch": TORCH, "cupy": CUPY, "jax": JAX}
 
@@ -149,3 +172,31 @@ def measure(run: Runner, found: Found) -> None:
         ends = "; ".join(f"{name}: {line}" for name, (_, line) in ended.items())
         ratio = f"{seconds / one_by_one:.2f} of one after the other"
         found.add(kind, "WRONG" if is_wrong else "fine", f"{seconds:.1f} s, {ratio}", ends)
+    show_nvml(run, found)
+
+
+def show_nvml(run: Runner, found: Found) -> None:
+    limit = 64 if run.standin else 8192  # MiB
+    used = limit // 8
+    begun, later = f"{limit} {limit} 0, " * 2, f"{limit} {limit - used} {used}, " * 2
+    expected = (f"{begun}{later}[0, 0, 0, 0]", f"{begun}{later}[0, 0, 0, 0] {used}")
+    (preload,) = pathlib.Path(run.folder).glob("environment/lib/python3*/*/libvmm/lib/*preload.so")
+    tenant = {
+        "VMM_OWNER": "auto",
+        "VMM_TENANT": f"limit={limit}MiB",
+        "XDG_RUNTIME_DIR": run.folder,
+        "LD_LIBRARY_PATH": run.standin or os.environ.get("LD_LIBRARY_PATH", ""),
+    }
+    preloaded = {**tenant, "LD_PRELOAD": str(preload), "VMM_MODE": "vmm"}
+    if not run.can_import("pynvml"):
+        found.add("pynvml", "skipped: it cannot be imported", "", "")
+    else:
+        for name, variables in (("VMM=1", {**tenant, "VMM": "1"}), ("preload", preloaded)):
+            done = run.run(f"limit = {limit}\n{NVML}", **variables)
+            is_right = done.out in expected
+            found.add(f"pynvml, {name}", "fine" if is_right else "WRONG", "", done.out + done.err)
+    if shutil.which("nvidia-smi"):
+        asked = ("--id=0", "--query-gpu=memory.total,memory.free,memory.used")
+        done = run.command("nvidia-smi", *asked, "--format=csv,noheader,nounits", **preloaded)
+        is_right = done.out == f"{limit}, {limit}, 0"
+        found.add("nvidia-smi, preload", "fine" if is_right else "WRONG", "", done.out + done.err)

@@ -1,14 +1,15 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-"""boundary.py SOURCES FOLDER LIBRARY DRIVER: the empty library of VMM=1, in a folder."""
+"""boundary.py SOURCES FOLDER LIBRARY DRIVER NVML: the empty libraries of VMM=1, in a folder."""
 
 import os
 import sys
 
-sources, folder, *needed = sys.argv[1:]
+sources, folder, library, *behind = sys.argv[1:]
 sys.path.insert(0, sources)
 import _libvmm_boundary as boundary  # noqa: E402
 
 os.makedirs(folder, exist_ok=True)
-with open(os.path.join(folder, boundary.SONAME), "wb") as file:
-    file.write(boundary.empty_library(boundary.SONAME, needed))
+for name, real in zip((boundary.SONAME, boundary.NVML), behind, strict=True):
+    with open(os.path.join(folder, name), "wb") as file:
+        file.write(boundary.empty_library(name, [library, real]))

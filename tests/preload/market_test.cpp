@@ -66,6 +66,29 @@ TEST(PreloadMarket, TheDeviceIsTheTenantsShare) {
   EXPECT_EQ(seen.code, 0) << seen.err;
 }
 
+// NVML's device is the tenant's share, as cuMemGetInfo's; MIG's and other processes' figures stay.
+TEST(PreloadMarket, NvmlShowsTheTenantsShare) {
+  const auto lines = [](const std::string& first) {
+    return "0: " + first + "1: 1024-600=424 24; 300+124 300+124 300+124\n" +
+           "2: 1024-600=424 24; 300+124 300+124 300+124\n";
+  };
+  const std::string plain = lines("1024-600=424 24; 300+124 300+124 300+124\n");
+  const std::string empty = lines("64-64=0 0; 0+124 0+124 0+124\n");
+  const stub_owner owner("96MiB");
+  const std::vector<std::string> tenant{owner.variable(), "VMM_TENANT=limit=64MiB",
+                                        "VMM_REPORT=off"};
+  const child::outcome seen = child::preloaded("vmm", {"market_nvml"}, tenant);
+  EXPECT_EQ(seen.out, empty + lines("64-24=40 0; 40+124 40+124 40+124\n") + "free 64\n" + empty)
+      << seen.err;
+  EXPECT_EQ(seen.code, 0) << seen.err;
+  for (const char* mode : {"off", "monitor"}) {
+    const std::string out = child::preloaded(mode, {"market_nvml"}, tenant).out;
+    EXPECT_TRUE(out.starts_with(plain + plain + "free ")) << mode << out;
+  }
+  const std::string out = child::preloaded("vmm", {"market_nvml"}, {"VMM_REPORT=off"}).out;
+  EXPECT_TRUE(out.starts_with(plain + plain + "free ")) << "no tenant: " << out;
+}
+
 // As with VMM_BUDGET: both pools have one share, and the driver serves no request beyond it.
 TEST(PreloadMarket, ThePoolsOfADeviceShareOneTenant) {
   const stub_owner owner("96MiB");

@@ -135,12 +135,13 @@ TEST(Routes, OneVariableSwitchesEveryModeOff) {
 TEST(Routes, ProgramsLinkedAgainstTheDriver) {
   child::command what;
   what.program = VMM_PRELOAD_LINKED;
-  EXPECT_EQ(child::run(what).out, "default libcuda.so.1\ncodes 0\n");
+  EXPECT_EQ(child::run(what).out, "nvml 1024\ndefault libcuda.so.1\ncodes 0\n");
   what.is_preloaded = true;
   for (const char* mode : {"off", "monitor", "cache", "vmm"}) {
     what.variables = {std::string("VMM_MODE=") + mode, "VMM_REPORT=stderr"};
     const outcome ours = child::run(what);
-    EXPECT_EQ(without_links(ours.out), "default libvmm_preload.so\ncodes 0\n") << mode << ours.err;
+    EXPECT_EQ(without_links(ours.out), "nvml 1024\ndefault libvmm_preload.so\ncodes 0\n")
+        << mode << ours.err;
     EXPECT_EQ(ours.code, 0) << mode;
     EXPECT_EQ(ours.err.find("cuMemAllocAsync") != std::string::npos, std::string(mode) != "off");
   }

@@ -5,7 +5,8 @@
 The loader finds a library that is loaded already by its soname, the first one loaded first. So
 load() opens an empty library with the soname libcuda.so.1, which needs the preload library and then
 the driver that the loader would find. A later dlopen("libcuda.so.1"), also of a statically linked
-runtime, finds the empty library; its names are the preload library's, else the driver's.
+runtime, finds the empty library; its names are the preload library's, else the driver's. A tenant
+of an owner has one before NVML, too.
 
 The empty library is made in memory for each process, and maps no code: nothing is read from a
 cache, and a folder without execute permission does not matter.
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 SONAME = "libcuda.so.1"
+NVML = "libnvidia-ml.so.1"
 _PAGE_MAX = 0x10000
 _MACHINES = {"x86_64": 62, "aarch64": 183}  # EM_X86_64, EM_AARCH64
 _CACHE = "/etc/ld.so.cache"
@@ -294,6 +296,18 @@ def _put_before(driver: str, preload: str) -> None:
         raise
 
 
+def _put_before_nvml(preload: str) -> None:
+    """NVML shows a tenant its share. One that is loaded already, or missing, stays as it is."""
+    path = find(NVML)
+    if not path.startswith("/") or "$" in path or "/libnvidia-ml.so" in _mapped():
+        return
+    try:
+        _open(NVML, [preload, path])
+        _open(NVML.removesuffix(".1"), [NVML])
+    except OSError:
+        return
+
+
 def load(preload: str) -> str:
     """Puts the preload library before the driver. Returns the driver's path. Raises StandsBack."""
     try:
@@ -307,6 +321,8 @@ def load(preload: str) -> str:
         if "$" in preload + driver:  # the loader would replace what follows
             raise StandsBack(f"there is a '$' in {preload} or {driver}")
         _put_before(driver, preload)
+        if os.environ.get("VMM_OWNER", "off") not in ("", "off"):
+            _put_before_nvml(preload)
     except (OSError, AttributeError, ValueError, struct.error) as trouble:
         raise StandsBack(str(trouble)) from trouble
     return driver

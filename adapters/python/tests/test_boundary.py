@@ -69,6 +69,34 @@ def test_every_name_of_the_driver_leads_to_the_boundary(run):
     assert "mode vmm" in report[0] and any("served by the pool 1," in line for line in report)
 
 
+@pytest.mark.parametrize(
+    ("before", "variables", "ours", "seen"),
+    [
+        ("", {"VMM_OWNER": "/nowhere/market", "VMM_TENANT": "limit=64MiB"}, True, [64, 0, 64, 0]),
+        ("", {"VMM_OWNER": "off", "VMM_TENANT": "limit=64MiB"}, False, [1024, 24, 600, 424]),
+        (
+            "import _ctypes; _ctypes.dlopen('libnvidia-ml.so.1', 0)\n",
+            {"VMM_OWNER": "/nowhere/market", "VMM_TENANT": "limit=64MiB"},
+            False,
+            [1024, 24, 600, 424],
+        ),
+    ],
+)
+def test_nvml_shows_a_tenant_its_share(run, before, variables, ours, seen):
+    """Under both of its names; not where it was loaded before."""
+    code = (
+        before + TOOLS + "for name in ('libnvidia-ml.so', 'libnvidia-ml.so.1'):\n"
+        "    nvml, device = ctypes.CDLL(name), ctypes.c_void_p()\n"
+        "    nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device))\n"
+        "    memory = (ctypes.c_uint64 * 5)(0x02000028)  # a version, total, reserved, free, used\n"
+        "    nvml.nvmlDeviceGetMemoryInfo_v2(device, memory)\n"
+        "    print('libvmm_preload' in owner(nvml, 'nvmlDeviceGetMemoryInfo'), 'libnvidia-ml' in "
+        "owner(nvml, 'nvmlInit_v2'), [each >> 20 for each in memory[1:]])"
+    )
+    out, error = run("-c", code, LD_LIBRARY_PATH=FOLDER, **variables)
+    assert (out.splitlines(), error) == ([f"{ours} True {seen}"] * 2, "")
+
+
 def test_adapters_are_installed_where_the_program_has_the_driver_in_its_scope(run):
     code = "import ctypes; ctypes.CDLL('libcuda.so.1', ctypes.RTLD_GLOBAL); import rmm; "
     assert run("-c", code + "print(len(rmm.devices))", LD_LIBRARY_PATH=FOLDER) == ("2", "")

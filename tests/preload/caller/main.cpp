@@ -49,6 +49,7 @@ constexpr std::array words{
     word{"short_of_memory", short_of_memory},
     word{"budget", budget},
     word{"market", market},
+    word{"market_nvml", market_nvml},
     word{"market_pair", market_pair},
     word{"reset", reset},
     word{"per_thread", per_thread},

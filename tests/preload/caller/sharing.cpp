@@ -4,6 +4,7 @@
 // Memory that other processes and devices reach: legacy IPC and DMA-BUF.
 #include <unistd.h>
 
+#include "../../../adapters/preload/nvml.h"
 #include "driver.h"
 #include "two_processes.h"
 #include "words.h"
@@ -305,6 +306,67 @@ void market(const arguments&) {
   show();
   no_misuse(cu);
   std::printf("done\n");
+}
+
+namespace {
+
+struct nvml_calls {
+  template <class... Parameters>
+  int call(const char* name, Parameters... parameters) const {
+    const auto found = reinterpret_cast<int (*)(Parameters...)>(dlsym(library, name));
+    must(found != nullptr, name);
+    return found(parameters...);
+  }
+  template <class Row>
+  void show_rows(nvml::device_id device, const char* form) const {
+    std::array<Row, 4> rows{};
+    unsigned count = 0;
+    const std::string name = std::string("nvmlDeviceGetComputeRunningProcesses") + form;
+    expect(call(name.c_str(), device, &count, static_cast<Row*>(nullptr)) == 7, "a count first");
+    expect(call(name.c_str(), device, &(count = 4), rows.data()) == 0 && count == 2, "two rows");
+    std::printf(" %llu+%llu", mebibytes(rows[0].used_bytes), mebibytes(rows[1].used_bytes));
+  }
+  // Of each device: total, free and used, in both forms; used by this process and the other.
+  void show() const {
+    for (unsigned index = 0; index < 3; ++index) {
+      nvml::device_id device = nullptr;
+      nvml::memory one{};
+      nvml::memory_v2 two{};
+      (void)call("nvmlDeviceGetHandleByIndex_v2", index, &device);
+      expect(call("nvmlDeviceGetMemoryInfo_v2", device, &two) == 25, "a version is needed");
+      two.version = nvml::memory_v2_version;
+      expect(call("nvmlDeviceGetMemoryInfo", device, &one) == 0, "memory");
+      expect(call("nvmlDeviceGetMemoryInfo_v2", device, &two) == 0, "memory in its second form");
+      expect(one.total_bytes == two.total_bytes && one.free_bytes == two.free_bytes &&
+                 one.used_bytes == two.used_bytes,
+             "one answer in both forms");
+      std::printf("%u: %llu-%llu=%llu %llu;", index, mebibytes(one.total_bytes),
+                  mebibytes(one.free_bytes), mebibytes(one.used_bytes),
+                  mebibytes(two.reserved_bytes));
+      show_rows<nvml::process_v1>(device, "");
+      show_rows<nvml::process>(device, "_v2");
+      show_rows<nvml::process>(device, "_v3");
+      std::printf("\n");
+    }
+  }
+  static unsigned long long mebibytes(std::uint64_t bytes) { return bytes / mebibyte; }
+
+  void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+};
+
+}  // namespace
+
+// The device as NVML shows it: before the driver is loaded, and as a tenant.
+void market_nvml(const arguments&) {
+  const nvml_calls calls;
+  must(calls.library != nullptr, "libnvidia-ml.so.1");
+  calls.show();
+  const driver cu = load_started();
+  const device_pointer at = make(cu, 40 * mebibyte);
+  calls.show();
+  must(cu.free(at) == code::success, "a free");
+  std::printf("free %zu\n", memory_of(cu).free_bytes / mebibyte);
+  calls.show();
 }
 
 // What one process has freed serves the other, whose turn comes once: an owner leaves a tenant in
