@@ -115,7 +115,8 @@ def check_line(path: str, line: str, is_source: bool, is_script: bool):
         if has_word(line, word):
             yield "reminder", "do it or file an issue; no reminders stay"
     # A program with more rights than its caller must not obey its caller's variables.
-    if is_source and "getenv(" in line and has_word(line, "getenv"):
+    is_harmless = 'getenv("TERM")' in line
+    if is_source and "getenv(" in line and has_word(line, "getenv") and not is_harmless:
         if path.startswith((*INSTALLED, "tools/")) and path != "modules/backend/environment.cpp":
             yield "variable", "read it by environment_text, which is null in a set-uid program"
     if is_script:

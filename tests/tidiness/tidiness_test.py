@@ -52,6 +52,7 @@ class Planted(unittest.TestCase):
         for folder in (*rules.INSTALLED, "tools/top/"):
             self.expect("variable", f"{folder}a.cpp", reads)
         self.expect("", "tests/a/a.cpp", reads)
+        self.expect("", "tools/a/a.cpp", reads.replace('"A"', '"TERM"'))
         self.expect("", "adapters/c/src/a.cpp", "// Cost: a getenv.\n")
 
     def test_web_address_in_a_script(self) -> None:

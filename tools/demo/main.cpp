@@ -33,7 +33,7 @@ constexpr std::uint64_t wish_max_bytes = 16384 * mib;
 
 /// Whether lines can be written over.
 bool is_terminal() {
-  const char* const kind = vmm::environment_text("TERM");
+  const char* const kind = std::getenv("TERM");
   return ::isatty(STDOUT_FILENO) != 0 && kind != nullptr && std::string_view(kind) != "dumb";
 }
 
