@@ -166,14 +166,13 @@ bool device_pools::set_up() {
   for (stream_pool* each : {&*unordered_, &*ordered_}) {
     const status ready = each->set_up();
     if (ready) continue;
-    complain("a device is not managed (VMM_VA_SIZE, VMM_POOL_PAGE_SIZE, VMM_POOL_PAGES): ",
-             ready.error().detail);
+    complain("a device is not managed: ", ready.error().detail);
     return false;
   }
   if (chosen_settings().copy != copy_rule::off) {
     manager_.emplace(calls_, *of_manager);
     if (const status ready = manager_->set_up(); !ready) {
-      complain("copies are not remapped (VMM_VA_SIZE, VMM_CHUNK_SIZE): ", ready.error().detail);
+      complain("copies are not remapped: ", ready.error().detail);
       manager_.reset();
     }
   }

@@ -160,9 +160,12 @@ void complain_of(const char* text, const char* more, int failure) noexcept {
     case EISDIR: why = "it is a folder"; break;
     case ELOOP: why = "it is a symbolic link to a file; name the file itself"; break;
     case ENOENT: why = "its folder does not exist"; break;
+    case ENAMETOOLONG: why = "the path or a name in it is too long"; break;
+    case ENOTDIR: why = "a part of the path is not a folder"; break;
     case ENXIO: why = not_a_file_text; break;
     case ENOSPC: why = "no space is left"; break;
     case EPIPE: why = "its reader is gone"; break;
+    case EROFS: why = "its file system is read-only"; break;
     default: break;
   }
   writer line(STDERR_FILENO);

@@ -175,16 +175,17 @@ TEST(Life, AValueThatTheDeviceRefusesIsReportedOnce) {
   };
   const refused all[] = {
       {{"VMM_VA_SIZE=64K"},
-       "a device is not managed (VMM_VA_SIZE, VMM_POOL_PAGE_SIZE, "
-       "VMM_POOL_PAGES): reservation_bytes (VMM_VA_SIZE, VPMM_VA_SIZE) is at least one page, "
-       "page_bytes (VMM_POOL_PAGE_SIZE); not '65536'"},
+       "a device is not managed: reservation_bytes (VMM_VA_SIZE, VPMM_VA_SIZE) is at least one "
+       "page, page_bytes (VMM_POOL_PAGE_SIZE); not '65536'"},
+      {{"VMM_BUDGET=1"},
+       "a device is not managed: budget_bytes (VMM_BUDGET) is 0 for no budget, or at least one "
+       "unit of the device's memory; not '1'"},
       {{"VMM_POOL_PAGES=5000000"},
        "page_count (VMM_POOL_PAGES, VPMM_PAGES) is at most the pages of one"},
       {{"VMM_POOL_PAGES=250000"},
        "Make page_count (VMM_POOL_PAGES, VPMM_PAGES), the pages that are mapped"},
       {{"VMM_COPY=move", "VMM_CHUNK_SIZE=3"},
-       "copies are not remapped (VMM_VA_SIZE, "
-       "VMM_CHUNK_SIZE): manager_policy::chunk_bytes"},
+       "copies are not remapped: manager_policy::chunk_bytes (VMM_CHUNK_SIZE)"},
   };
   for (const refused& each : all) {
     const child::outcome ours = child::preloaded("vmm", {"work"}, each.variables);
