@@ -19,6 +19,9 @@ import :wire;
 
 namespace vmm {
 
+constexpr const char* not_an_owner =
+    " if it is not vmm-owner, unset VMM_OWNER_PROGRAM or set it to the path of vmm-owner";
+
 std::string mebibytes(std::uint64_t bytes) { return std::to_string(bytes >> 20); }
 
 // Of a request that the owner can never grant to this tenant.
@@ -155,9 +158,9 @@ error connect_failure(const tenant_options& options, const unix_os::connected& m
         "VMM_OWNER_PROGRAM to its path");
   } else if (started != 0) {
     text.add(", and ").add(options.program).add(" ends with an error: see ");
-    text.add(market_socket_name(options.device)).add(".log there");
+    text.add(market_socket_name(options.device)).add(".log there, and").add(not_an_owner);
   } else {
-    text.add(", and ").add(options.program).add(" has ended and left none");
+    text.add(", and ").add(options.program).add(" has ended and left none:").add(not_an_owner);
   }
   return {code, call::none, made.failure, errno_name(made.failure),
           text.keep("no owner of the device's memory listens in the folder of VMM_OWNER")};

@@ -9,6 +9,7 @@ module vmm.market;
 
 import vmm.backend;
 import vmm.base;
+import vmm.observe;
 import vmm.std;
 
 namespace vmm {
@@ -99,9 +100,9 @@ status read_share(std::string_view text, tenant_options& options) {
 }  // namespace
 
 std::string default_market_directory() {
-  if (const char* const runtime = environment_text("XDG_RUNTIME_DIR");
-      runtime != nullptr && runtime[0] == '/')
-    return std::string(runtime) + "/vmm-market";
+  // Beside vmm-top's folder, which is never in another user's runtime folder.
+  if (const std::vector<std::string> folders = top_folders(); folders.size() > 1)
+    return folders.front() + "-market";
   return "/tmp/vmm-market-" + std::to_string(unix_os::own_uid());
 }
 

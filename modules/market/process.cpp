@@ -154,8 +154,9 @@ void explain_folder(const char* path, int failure, char* text, std::size_t size)
     (void)std::snprintf(text, size, "it is of user %u, and this is user %u: name another folder",
                         facts.st_uid, ::geteuid());
   } else {
-    (void)std::snprintf(text, size, "it has mode %04o, and must have 0700: name another folder%s",
-                        mode, (mode & 01000U) != 0 ? " in it" : ", or change it with chmod");
+    (void)std::snprintf(text, size,
+                        "it has mode %04o, and must have 0700: name a folder in it, which is made",
+                        mode);
   }
 }
 
@@ -174,7 +175,7 @@ bool find_beside(const char* name, char* path, std::size_t size) noexcept {
   return false;
 }
 
-int start_daemon(const char* const* words) noexcept {
+int start_daemon(const char* const* words, bool is_silent) noexcept {
   check(words[0] != nullptr, "a program without a name is started");
   std::vector<char*> kept;
   for (char** each = environ; each != nullptr && *each != nullptr; ++each) {
@@ -190,7 +191,8 @@ int start_daemon(const char* const* words) noexcept {
     return ENOMEM;
   }
   (void)::posix_spawnattr_setflags(&rules, POSIX_SPAWN_SETSID);
-  (void)::posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  for (int each = STDOUT_FILENO; each <= (is_silent ? STDERR_FILENO : STDOUT_FILENO); ++each)
+    (void)::posix_spawn_file_actions_addopen(&files, each, "/dev/null", O_WRONLY, 0);
   pid_t child = -1;
   const int failure = ::posix_spawnp(&child, words[0], &files, &rules,
                                      const_cast<char* const*>(words), kept.data());

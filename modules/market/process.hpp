@@ -65,8 +65,8 @@ void explain_folder(const char* path, int failure, char* text, std::size_t size)
 
 /// Starts a program that ends at once and leaves a daemon; waits for its end. Its environment is
 /// this process's without LD_PRELOAD and the variables that begin with VMM; its output is
-/// discarded. `words` ends with null.
-[[nodiscard]] int start_daemon(const char* const* words) noexcept;
+/// discarded, and if `is_silent` its errors. `words` ends with null.
+[[nodiscard]] int start_daemon(const char* const* words, bool is_silent) noexcept;
 
 }  // namespace vmm::unix_os
 

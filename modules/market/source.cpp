@@ -277,6 +277,7 @@ void tenant_source::connect_later() noexcept {
 
 void tenant_source::connect(guard& held) {
   const std::string path = socket_path(options_);
+  const bool has_failed = started_ != 0;  // and has said why
   held.unlock();
   int started = 0;
   unix_os::connected made =
@@ -288,7 +289,7 @@ void tenant_source::connect(guard& held) {
     const std::array<const char*, 6> words{
         options_.program.c_str(), "serve",    options_.directory.c_str(),
         device.c_str(),           "--daemon", nullptr};
-    started = unix_os::start_daemon(words.data());
+    started = unix_os::start_daemon(words.data(), has_failed);
     made = unix_os::connect_at(path.data(), path.size(), unix_os::deadline_in(100));
   }
   if (made.descriptor >= 0) {

@@ -139,10 +139,20 @@ result<int> open_own_folder(const std::string& path, folder_rule rule) noexcept 
   const bool is_private = rule == folder_rule::is_private;
   if (is_own && (found.st_mode & (is_private ? 077U : 022U)) == 0) return folder;
   ::close(folder);
-  return refuse(
-      errc::not_permitted,
-      is_private ? "the folder must be this user's, with mode 0700: change it, or remove it"
-                 : "the folder must be this user's, and others must not write there (mode 0755)");
+  detail_text why;
+  if (!is_own) {
+    why.add("the folder is of user ").add_number(found.st_uid).add(", and this is user ");
+    why.add_number(::geteuid()).add(is_private ? ": remove it" : ": name another");
+  } else {
+    constexpr std::string_view digits = "01234567";
+    const char mode[] = {'0', digits[found.st_mode >> 6 & 7], digits[found.st_mode >> 3 & 7],
+                         digits[found.st_mode & 7], '\0'};
+    why.add("the folder has mode ").add(mode).add(", so that other users can ");
+    why.add(is_private ? "enter it: run chmod 700 on it, or remove it"
+                       : "write to it: name a folder in it, which is made");
+  }
+  return refuse(errc::not_permitted,
+                why.keep("the folder is another user's, or other users have rights to it"));
 }
 
 }  // namespace vmm

@@ -6,8 +6,10 @@
 // bytes in another process, and neither process keeps anything of it, however the other one ends.
 // Method: two ends of a connection in one process, each with a driver on the host's memory; one is
 // played by a thread. Allocators: two processes.
+#include <pthread.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "../support/child.hpp"
@@ -95,6 +97,40 @@ TEST_F(Share, ABlockOfItsOwn) {
   giving.join();
   EXPECT_EQ(info_of(block).lent, 0U);
   EXPECT_GOOD(vmm_share_end_export(block));
+}
+
+// The stack of a thread, which is read once the thread has ended.
+TEST_F(Share, NoCopyOfTheSecretStaysOnAStack) {
+  struct caller {
+    const vmm_share_options* options;
+    int end;
+    std::uint32_t accepts;
+    vmm_channel* made = nullptr;
+    std::vector<unsigned char> stack = std::vector<unsigned char>(MiB);
+    ::pthread_t thread{};
+  };
+  int ends[2] = {-1, -1};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  caller sides[] = {{&options, ends[0], 0}, {&options, ends[1], 1}};
+  const auto call = [](void* of) -> void* {
+    auto& self = *static_cast<caller*>(of);
+    EXPECT_GOOD(vmm_share_adopt(self.end, self.accepts, self.options, &self.made));
+    return nullptr;
+  };
+  for (caller& each : sides) {
+    ::pthread_attr_t rules;
+    ASSERT_EQ(::pthread_attr_init(&rules), 0);
+    ASSERT_EQ(::pthread_attr_setstack(&rules, each.stack.data(), each.stack.size()), 0);
+    ASSERT_EQ(::pthread_create(&each.thread, &rules, call, &each), 0);
+    (void)::pthread_attr_destroy(&rules);
+  }
+  for (caller& each : sides) {
+    ASSERT_EQ(::pthread_join(each.thread, nullptr), 0);
+    const auto found = std::search(each.stack.begin(), each.stack.end(), options.secret,
+                                   options.secret + sizeof options.secret / 2);
+    EXPECT_EQ(found, each.stack.end()) << each.stack.end() - found << " bytes below the top";
+    EXPECT_GOOD(vmm_share_close(each.made));
+  }
 }
 
 // A manager's block of 2 MiB that is exported: pinned, or followed by its borrower.

@@ -410,7 +410,8 @@ TEST_F(MarketProcesses, Control) {
   EXPECT_TRUE(contains(run_program(larger, &code), "has 1024 MiB already, not 2048: drain it"));
   EXPECT_EQ(code, 1);
   ::kill(owner_, SIGSTOP);
-  EXPECT_TRUE(contains(run_program(larger, &code), "another owner has the device"));
+  EXPECT_TRUE(contains(run_program(larger, &code), "an owner of " + device() + " listens in " +
+                                                       folder_ + ", or begins or ends there"));
   EXPECT_EQ(code, 1);
   ::kill(owner_, SIGCONT);
   EXPECT_TRUE(contains(control({"drain", folder_, device()}, &code), "ends with its last tenant"));
@@ -508,12 +509,20 @@ TEST_F(MarketProcesses, AMissingOwnerIsNamed) {
   given.program = "vmm-owner-that-is-not-there";
   EXPECT_TRUE(contains(text(), "vmm-owner-that-is-not-there cannot be run (ENOENT; PATH"));
   given.program = "/bin/true";
-  EXPECT_TRUE(contains(text(), "/bin/true has ended and left none"));
+  const std::string step = " if it is not vmm-owner, unset VMM_OWNER_PROGRAM or set it";
+  EXPECT_TRUE(contains(text(), "/bin/true has ended and left none:" + step));
   given.directory = "/nowhere/market";
   EXPECT_TRUE(contains(text(), "in /nowhere/market: it cannot be made (ENOENT): the folder above"));
   given.directory = folder_;
   given.program = "/bin/false";
-  EXPECT_TRUE(contains(text(), "/bin/false ends with an error: see owner-" + device() + ".log"));
+  EXPECT_TRUE(contains(
+      text(), "/bin/false ends with an error: see owner-" + device() + ".log there, and" + step));
+  given.program = "/bin/yes";  // refuses serve's options, each time that it is started
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(contains(text(), "/bin/yes ends with an error"));
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("--daemon"), said.npos) << said;
+  EXPECT_EQ(said.find("--daemon"), said.rfind("--daemon")) << "from each start: " << said;
   given.program = "";
   start_owner();
   given.timeout_ms = 5000;
@@ -542,8 +551,8 @@ TEST_F(MarketProcesses, APlaceThatIsNotAnOwnersIsRefused) {
   std::filesystem::create_directory(wide);
   ::chmod(wide.c_str(), 0755);
   std::vector<std::array<std::string, 2>> places{
-      {wide, "/wide: it has mode 0755, and must have 0700: name another folder, or change it"},
-      {"/tmp", "/tmp: it has mode 1777, and must have 0700: name another folder in it"},
+      {wide, "/wide: it has mode 0755, and must have 0700: name a folder in it, which is made"},
+      {"/tmp", "/tmp: it has mode 1777, and must have 0700: name a folder in it, which is made"},
       {link, "/link: it is a symbolic link: name a folder"},
       {file, "/file: it is not a folder: name a folder"},
       {folder_ + "/" + std::string(300, 'x'), "it cannot be made (ENAMETOOLONG): the path or a"},
@@ -567,6 +576,20 @@ TEST_F(MarketProcesses, APlaceThatIsNotAnOwnersIsRefused) {
     EXPECT_EQ(source.error().code, vmm::errc::not_permitted);
     EXPECT_TRUE(contains(source.error().detail, why)) << source.error().detail;
   }
+}
+
+// `sudo -E` keeps the user's folder in the environment: one of root's in it would stop the user.
+TEST_F(MarketProcesses, RootPublishesNoFolderOfAUsers) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be two users";
+  const std::string own = folder_ + "/runtime";
+  std::filesystem::create_directory(own);
+  ASSERT_EQ(::setenv("XDG_RUNTIME_DIR", own.c_str(), 1), 0);
+  EXPECT_EQ(vmm::default_market_directory(), own + "/vmm-market");
+  ASSERT_EQ(::chown(own.c_str(), 65534, 65534), 0);
+  EXPECT_EQ(vmm::default_market_directory(), "/tmp/vmm-market-0");
+  ASSERT_EQ(::setenv("XDG_RUNTIME_DIR", "relative", 1), 0);
+  EXPECT_EQ(vmm::default_market_directory(), "/tmp/vmm-market-0");
+  ASSERT_EQ(::unsetenv("XDG_RUNTIME_DIR"), 0);
 }
 
 TEST_F(MarketProcesses, AFailedStartLeavesNothing) {

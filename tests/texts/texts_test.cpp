@@ -6,6 +6,7 @@
 // Method: texts of each length around the bound; equal texts, from several threads; more texts than
 // are kept. Each kind of file, and limits of this process.
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -127,6 +128,35 @@ TEST_F(Files, PipesOfAShellAreOpenedAndWait) {
     ::close(opened.descriptor);
   }
   for (const int each : ends) ::close(each);
+}
+
+// As of a profiler's timer: each interrupts a write() that has written nothing.
+TEST_F(Files, SignalsCutNothingThatIsWritten) {
+  std::array<int, 2> ends{-1, -1};
+  ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+  struct sigaction handler{}, before{};
+  handler.sa_handler = [](int) {};
+  ASSERT_EQ(::sigaction(SIGUSR1, &handler, &before), 0);
+  const ::pthread_t writer = ::pthread_self();
+  std::vector<std::byte> wanted(MiB);
+  for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] = static_cast<std::byte>(i * 7 >> 8);
+  std::vector<std::byte> seen;
+  std::thread reader([&] {
+    std::array<std::byte, 4096> some{};
+    for (::ssize_t count = 1; count > 0;
+         seen.insert(seen.end(), some.begin(), some.begin() + count)) {
+      (void)::pthread_kill(writer, SIGUSR1);
+      count = std::max<::ssize_t>(::read(ends[0], some.data(), some.size()), 0);
+    }
+  });
+  const vmm::written_bytes written = vmm::write_whole(ends[1], wanted);
+  ::close(ends[1]);
+  reader.join();
+  ::close(ends[0]);
+  EXPECT_EQ(::sigaction(SIGUSR1, &before, nullptr), 0);
+  EXPECT_EQ(written.failure, 0);
+  EXPECT_EQ(written.count, wanted.size());
+  EXPECT_EQ(seen, wanted);
 }
 
 TEST_F(Files, LibrariesThatAreNoFilesAreRefused) {

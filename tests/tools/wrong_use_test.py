@@ -63,7 +63,8 @@ class WrongUse(CommandTest):
         folder.chmod(0o704)
         top = command_of("tools/top/vmm-top --json")
         got = self.run_command(top, f"XDG_RUNTIME_DIR='{folder.parent}'")
-        why = "the folder must be this user's, with mode 0700: change it, or remove it"
+        why = "the folder has mode 0704, so that other users can enter it: run chmod 700 on it, "
+        why += "or remove it"
         self.assertEqual((got.code, got.err), (1, f"vmm-top: {folder}: {why}\n"))
 
     def test_a_market_larger_than_its_device_is_refused(self):

@@ -289,7 +289,7 @@ TEST_F(Top, AForkedChildKeepsNoLockOfItsParent) {
 }
 
 // `sudo -E` keeps the user's folder in the environment.
-TEST_F(Top, RootMakesNothingInTheFolderOfAUser) {
+TEST_F(Top, RootPublishesNoFolderOfAUsers) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be two users";
   ASSERT_EQ(::chown(runtime.c_str(), 65534, 65534), 0);
   const child live(publish);

@@ -105,7 +105,9 @@ std::string owner_service::claim(bool& is_owned) {
   }
   if (!is_locked || is_owned) {
     ::close(std::exchange(lock_, -1));
-    return "another owner has the device " + options_.device;
+    return "an owner of " + options_.device + " listens in " + options_.directory +
+           ", or begins or ends there: programs join it with VMM_OWNER=" + options_.directory +
+           "; vmm-owner ctl list shows its tenants, ctl drain ends it";
   }
   was_stopped_ = facts.st_size != 0;
   (void)!::pwrite(lock_, "1", 1, 0);

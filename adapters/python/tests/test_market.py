@@ -166,16 +166,33 @@ def test_the_doctor_names_each_mistake(tmp_path):
     assert "wrong: VMM_OWNER is off, auto, or the absolute path" in doctor(VMM_OWNER="relative")
     said = doctor(VMM_OWNER="/nowhere/market")
     assert "conflict: VMM_OWNER: no owner listens in /nowhere/market: start it" in said
-    said = doctor(VMM_OWNER="auto", XDG_RUNTIME_DIR="/nowhere")
-    assert "conflict: VMM_OWNER: /nowhere/vmm-market cannot be made: /nowhere is missing" in said
+    for path, why in (
+        ("rel", "is a relative path"),
+        ("/nowhere", "cannot be used (No such file or directory)"),
+        *[("/proc/1/fd", "is of user 0, and this is")] * (os.geteuid() != 0),
+    ):
+        said = doctor(VMM_OWNER="auto", XDG_RUNTIME_DIR=path)
+        assert f"market: folder /tmp/vmm-market-{os.geteuid()}: " in said
+        assert f"conflict: XDG_RUNTIME_DIR='{path}' {why}: vmm's folders are in /tmp" in said
     for program in ("/nowhere/owner", "/tmp", "/etc/passwd"):
         said = doctor(VMM_OWNER="auto", VMM_OWNER_PROGRAM=program)
-        assert f"conflict: VMM_OWNER=auto: {program} is not a program: none can start" in said
+        assert f"conflict: VMM_OWNER_PROGRAM={program} is not a program: set it to the" in said
+    said = doctor(VMM_OWNER="auto", VMM_OWNER_PROGRAM="/bin/true")
+    assert "conflict: VMM_OWNER_PROGRAM=/bin/true is not vmm-owner: its --version is" in said
+    for program in (OWNER, "/nowhere/owner"):
+        said = doctor(VMM_OWNER="", VMM_OWNER_PROGRAM=program)
+        assert f"VMM_OWNER_PROGRAM={program} has no effect without VMM_OWNER=auto" in said
+    assert "is not" not in doctor(VMM_OWNER="auto", VMM_OWNER_PROGRAM=OWNER).partition("wrong")[2]
     os.chmod(tmp_path, 0o755)
     (tmp_path / "link").symlink_to(tmp_path)
     for path, why in (
-        (tmp_path, "it has mode 0755, and must have 0700"),
-        (tmp_path / "link", "it is a symbolic link"),
-        ("/dev/null", "it is not a folder"),
+        (tmp_path, "it has mode 0755, and must have 0700: name a folder in it, which is made"),
+        ("/tmp", "it has mode 1777, and must have 0700: name a folder in it, which is made"),
+        (tmp_path / "link", "it is a symbolic link: name a folder"),
+        ("/dev/null", "it is not a folder: name a folder"),
     ):
+        if path == "/tmp" and os.geteuid() != 0:
+            continue
         assert f"conflict: VMM_OWNER: {path}: {why}" in doctor(VMM_OWNER=str(path))
+        said = subprocess.run([OWNER, "serve", path, "host"], capture_output=True, text=True)
+        assert f"vmm-owner: {path}: {why}" in said.stderr

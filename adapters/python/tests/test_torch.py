@@ -268,6 +268,21 @@ def test_a_cache_of_another_user_is_refused(monkeypatch, tmp_path):
         build()
 
 
+def test_root_publishes_no_folder_of_a_user_s(monkeypatch, tmp_path):
+    """`sudo -E` keeps HOME: a cache of root's in there would be closed to the user."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to be two users")
+    monkeypatch.delenv("LIBVMM_CACHE", raising=False)
+    for name, below in (("XDG_CACHE_HOME", "libvmm"), ("HOME", ".cache/libvmm")):
+        home = tmp_path / name
+        home.mkdir()
+        monkeypatch.setenv("XDG_CACHE_HOME", "")
+        monkeypatch.setenv(name, str(home))
+        assert _build.cache_folder() == str(home / below)
+        os.chown(home, 65534, -1)
+        assert _build.cache_folder() == "/root/.cache/libvmm"
+
+
 def test_a_user_without_a_home_has_no_cache_in_the_current_folder(monkeypatch):
     monkeypatch.delenv("LIBVMM_CACHE", raising=False)
     for base, home, found in (

@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import socket
 import stat
 import subprocess
 from collections.abc import Iterator
 
 from . import _programs
+
+ON = ("1", "on")  # of VMM_TOP
 
 
 def folder(environment: dict[str, str]) -> str:
@@ -20,9 +23,20 @@ def folder(environment: dict[str, str]) -> str:
     if owner != "auto":
         return owner if owner.startswith("/") else ""
     runtime = environment.get("XDG_RUNTIME_DIR", "")
-    if runtime.startswith("/"):
+    if runtime and not _why_not_runtime(runtime):
         return f"{runtime}/vmm-market"
     return f"/tmp/vmm-market-{os.geteuid()}"
+
+
+def _why_not_runtime(path: str) -> str:
+    """Why vmm's folders are not in this XDG_RUNTIME_DIR: top_folders() in modules/observe."""
+    if not path.startswith("/"):
+        return "is a relative path"
+    try:
+        owner = os.stat(path).st_uid
+    except OSError as trouble:
+        return f"cannot be used ({trouble.strerror})"
+    return "" if owner == os.geteuid() else f"is of user {owner}, and this is user {os.geteuid()}"
 
 
 def _why_not_private(path: str) -> str:
@@ -31,11 +45,14 @@ def _why_not_private(path: str) -> str:
     except OSError as trouble:
         return trouble.strerror or str(trouble)
     if not stat.S_ISDIR(found.st_mode):
-        return f"it is {'a symbolic link' if stat.S_ISLNK(found.st_mode) else 'not a folder'}"
+        kind = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "not a folder"
+        return f"it is {kind}: name a folder"
     if found.st_uid != os.geteuid():
-        return f"it is of user {found.st_uid}, and this is user {os.geteuid()}"
+        users = f"of user {found.st_uid}, and this is user {os.geteuid()}"
+        return f"it is {users}: name another folder"
     mode = stat.S_IMODE(found.st_mode)
-    return "" if mode == 0o700 else f"it has mode {mode:04o}, and must have 0700"
+    why = f"it has mode {mode:04o}, and must have 0700: name a folder in it, which is made"
+    return "" if mode == 0o700 else why
 
 
 def _devices(place: str) -> list[str]:
@@ -104,8 +121,30 @@ def conflicts(environment: dict[str, str]) -> list[str]:
         above = os.path.dirname(place.rstrip("/"))
         if not os.access(above, os.W_OK | os.X_OK):
             found.append(f"VMM_OWNER: {place} cannot be made: {above} is missing or read-only")
-    program = environment.get("VMM_OWNER_PROGRAM") or _programs.find_program("owner")
-    is_program = program and os.path.isfile(program) and os.access(program, os.X_OK)
-    if environment.get("VMM_OWNER") == "auto" and not is_program:
-        found.append(f"VMM_OWNER=auto: {program or 'vmm-owner'} is not a program: none can start")
-    return found
+    runtime = environment.get("XDG_RUNTIME_DIR", "")
+    uses_runtime = environment.get("VMM_OWNER") == "auto" or environment.get("VMM_TOP") in ON
+    if runtime and uses_runtime and (why := _why_not_runtime(runtime)):
+        found.append(
+            f"XDG_RUNTIME_DIR='{runtime}' {why}: vmm's folders are in /tmp instead; set it to a "
+            "folder of this user by its absolute path, or unset it"
+        )
+    return [*found, *_program_conflicts(environment)]
+
+
+def _program_conflicts(environment: dict[str, str]) -> Iterator[str]:
+    named, is_auto = environment.get("VMM_OWNER_PROGRAM"), environment.get("VMM_OWNER") == "auto"
+    if named and not is_auto:
+        yield (
+            f"VMM_OWNER_PROGRAM={named} has no effect without VMM_OWNER=auto: set that, or unset it"
+        )
+    elsewhere = "set it to the path of vmm-owner, or unset it"
+    if not named and is_auto and _programs.find_program("owner") is None:
+        yield (
+            "VMM_OWNER=auto: vmm-owner is not found: install vmm-tools, or set VMM_OWNER_PROGRAM "
+            "to its path"
+        )
+    elif named and (path := shutil.which(named)) is None:
+        yield f"VMM_OWNER_PROGRAM={named} is not a program: {elsewhere}"
+    elif named and not re.fullmatch(r"\S+ \d+\.\d+\.\d+", said := _run(str(path), "--version")):
+        why = f"is not vmm-owner: its --version is '{said[:60]}'"
+        yield f"VMM_OWNER_PROGRAM={named} {why}; {elsewhere}"

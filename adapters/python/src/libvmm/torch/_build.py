@@ -138,6 +138,13 @@ def find_vmm_headers() -> str | None:
     return None
 
 
+def _owner_of(path: str) -> int:
+    """Of the folder, or of the nearest one above it."""
+    while not os.path.isdir(path) and path != os.path.dirname(path):
+        path = os.path.dirname(path)
+    return os.stat(path).st_uid if path else 0
+
+
 def cache_folder() -> str:
     """LIBVMM_CACHE, else libvmm in the user's cache folder. Raises CannotBuild."""
     named = os.environ.get("LIBVMM_CACHE")
@@ -146,6 +153,8 @@ def cache_folder() -> str:
     base = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(base):
         base = os.path.join(os.path.expanduser("~"), ".cache")
+    if os.geteuid() == 0 and _owner_of(base) != 0:  # by `sudo -E`: root's folder stops the user
+        base = "/root/.cache"
     if not os.path.isabs(base):  # a container's user without an entry and without HOME
         raise CannotBuild("this user has no home folder: set LIBVMM_CACHE to a folder of yours")
     return os.path.join(base, "libvmm")
