@@ -145,12 +145,26 @@ void complain_of_peaks(const char* folder, const char* why) noexcept {
   return more_bytes - std::min(left.live_bytes, right.live_bytes) <= more_bytes / 64;
 }
 
+// `sudo -E` keeps the variable: a folder of root's among a user's would stop the user.
+[[nodiscard]] bool is_made_by_root_for_another(const std::string& path) {
+  struct ::stat found{};
+  if (::geteuid() != 0 || ::lstat(path.c_str(), &found) == 0) return false;
+  const std::size_t name = path.rfind('/', path.find_last_not_of('/'));
+  return ::stat(path.substr(0, name + 1).c_str(), &found) == 0 && found.st_uid != 0;
+}
+
 [[nodiscard]] int open_peaks(const std::string& path) {
   if (path.front() != '/' || path.find_first_not_of('/') == std::string::npos) {
     complain_of_peaks(path.c_str(),
                       path.front() == '/'
                           ? "name a folder of this user in it, such as /home/me/peaks"
                           : "name a folder by its whole path, such as /home/me/peaks");
+    return -1;
+  }
+  if (is_made_by_root_for_another(path)) {
+    complain_of_peaks(path.c_str(),
+                      "root makes no folder in another user's: run the program as that user, or "
+                      "name a folder elsewhere");
     return -1;
   }
   const bool is_made = ::mkdir(path.c_str(), 0700) == 0;
@@ -164,6 +178,12 @@ void complain_of_peaks(const char* folder, const char* why) noexcept {
   }
   const result<int> folder = open_own_folder(path, folder_rule::others_may_read);
   if (!folder) complain_of_peaks(path.c_str(), folder.error().detail);
+  // The peak of the previous run can be read nevertheless.
+  if (folder && ::faccessat(*folder, ".", W_OK | X_OK, AT_EACCESS) != 0)
+    complain_of_peaks(path.c_str(),
+                      errno == EACCES ? "this user cannot write to the folder: run chmod u+rwx on "
+                                        "it, or name another"
+                                      : file_text(errno, "the folder cannot be written to"));
   return folder.value_or(-1);
 }
 

@@ -6,8 +6,10 @@
 // used, and memory that was made ready goes first when memory is short.
 // Method: the life of a pool on the fake driver is a run; for two processes and for the exit, this
 // program runs itself.
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -239,6 +241,40 @@ TEST_F(Remember, WrongFoldersAreNamedWithTheReason) {
   ASSERT_EQ(::setenv("VMM_TEST_READY", "1", 1), 0);
   EXPECT_EQ(said_of(fresh), "") << "the second time";
   ASSERT_EQ(::unsetenv("VMM_TEST_READY"), 0);
+}
+
+TEST_F(Remember, RootPublishesNoFolderOfAUsers) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be two users";
+  ASSERT_EQ(::chown(outer.c_str(), 65534, 65534), 0);
+  for (const char* name : {"fresh", "fresh//"}) {
+    use(outer / name);
+    (void)play();
+    EXPECT_TRUE(files::is_empty(outer)) << name;
+  }
+  use(outer / "given");
+  files::create_directory(folder);
+  (void)play();
+  EXPECT_FALSE(files::is_empty(folder)) << "one that was made for root";
+}
+
+// Before the program's work, not at its end.
+TEST_F(Remember, AFolderThatCannotBeWrittenIsNamedAtOnce) {
+  files::create_directory(folder);
+  ASSERT_EQ(::chmod(folder.c_str(), 0555), 0);
+  testing::internal::CaptureStderr();
+  const ::pid_t child = ::fork();
+  if (child == 0) {
+    (void)::prctl(PR_CAPBSET_DROP, 1, 0, 0, 0);  // CAP_DAC_OVERRIDE, of root
+    run_children(1, "OptionsOfAManager");
+    ::_exit(0);
+  }
+  int ended = 1;
+  ASSERT_EQ(::waitpid(child, &ended, 0), child);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(ended, 0);
+  EXPECT_EQ(said, "vmm: VMM_REMEMBER: '" + folder.string() +
+                      "': this user cannot write to the folder: run chmod u+rwx on it, or name "
+                      "another; no peak is remembered\n");
 }
 
 TEST_F(Remember, FoldersOfOthersAreNotUsed) {

@@ -4,6 +4,7 @@
 Method: the commands as processes of their own, with environments that hold the settings of
 interest."""
 
+import ctypes
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import sys
 
 import libvmm
 import pytest
+from conftest import DRIVER, PRELOAD
 from libvmm import _doctor, _fit, _programs, _settings
 
 
@@ -177,6 +179,10 @@ def test_wrong_words():
     assert said.returncode == 2 and "no_such_script.py" in said.stderr
     said = command()
     assert (said.returncode, said.stdout) == (2, "") and "which command?" in said.stderr
+    for word in ("run", "record"):
+        said = command(word)
+        assert (said.returncode, said.stdout, said.stderr.count("\n")) == (2, "", 1)
+        assert f"libvmm {word}: which script? python -m libvmm {word} SCRIPT" in said.stderr
     said = command("version", "x")
     assert (said.returncode, said.stdout) == (2, "") and "takes no 'x'" in said.stderr
     assert command("version").stdout.count(".") == 2
@@ -296,7 +302,54 @@ def test_a_stdout_that_takes_nothing(words):
     assert closed.stderr == "libvmm: stdout cannot be written to: it is closed\n"
 
 
-def test_files_that_cannot_be_written(tmp_path):
+# What reads a variable, and its complaints.
+USE = """
+import ctypes, sys
+import _libvmm_start, libvmm
+_libvmm_start._is_wanted()
+cuda, context, at = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_uint64()
+cuda.cuInit(0), cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+cuda.cuCtxSetCurrent(context), cuda.cuMemAlloc_v2(ctypes.byref(at), 5 << 20)
+for name in ("fake", "cuda", "level_zero", ""):
+    for made in (libvmm.Pool, libvmm.Manager):
+        try:
+            with libvmm.Driver(name) as driver:
+                made(driver, read_environment=True, report_live=False).close()
+        except libvmm.Error as refused:
+            if refused.status == 2:
+                print("refused:", refused.advice, file=sys.stderr)
+"""
+
+
+def check_verdict(name, value, folder):
+    """The doctor refuses the value if and only if the libraries do, and with their reason."""
+    if not os.path.exists(PRELOAD) or not os.path.exists(DRIVER):
+        return
+    kept = {each: text for each, text in os.environ.items() if not each.startswith("V")}
+    kept |= {"LIBVMM": libvmm.loaded_library(), "LD_PRELOAD": PRELOAD, "VMM_MODE": "vmm"}
+    kept |= {"LD_LIBRARY_PATH": os.path.dirname(DRIVER), "VMM_REPORT": "off"}
+    kept["VMM"] = "1" if name == "VMM_DISABLE" else "0"
+    done = subprocess.run(
+        [sys.executable, "-c", USE],
+        cwd=folder,
+        env={**kept, name: value},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    starts = ("refused: ", "vmm_preload: ", "vmm: ", "libvmm: ")
+    said = [each for each in done.stderr.splitlines() if each.startswith(starts)]
+    harmless = re.compile(" is new$|^vmm_preload: process ")  # a folder, and a report
+    said = [each for each in said if not harmless.search(each)]
+    found = _settings.wrong({name: value})
+    for each in found:
+        reason = re.split("; not '[^']*': ", each)[-1]
+        assert any(reason in line for line in said), (found, said)
+    assert found or not said, said
+
+
+def test_files_that_cannot_be_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     own = tmp_path / "own"
     own.write_text("x")
     linked = tmp_path / "linked"
@@ -308,18 +361,20 @@ def test_files_that_cannot_be_written(tmp_path):
     twice.write_text("x")
     for name, value, said in [
         ("VMM_TRACE", str(tmp_path), "it is a folder"),
-        ("VMM_TRACE", str(tmp_path / "no" / "trace"), "there is no folder"),
-        ("VMM_TRACE", str(linked), "a symbolic link leads to it"),
-        ("VMM_TRACE", str(nowhere), "leads nowhere"),
+        ("VMM_TRACE", str(tmp_path / "no" / "trace"), "its folder does not exist"),
+        ("VMM_TRACE", str(linked), "it is a symbolic link to a file"),
+        ("VMM_TRACE", str(nowhere), "it is a symbolic link to a file"),
         ("VMM_TRACE", str(own), "has a second name"),
         ("VMM_REPORT", str(tmp_path), "it is a folder"),
-        ("VMM_REPORT", str(tmp_path / "no" / "%p"), "there is no folder"),
-        ("VMM_REPORT", str(own / "x"), "Not a directory"),
-        ("VMM_LOG", str(tmp_path / "no" / "log"), "there is no folder"),
+        ("VMM_REPORT", str(tmp_path / "no" / "%p"), "its folder does not exist"),
+        ("VMM_REPORT", str(own / "x"), "a part of the path is not a folder"),
+        ("VMM_REPORT", "/proc/x", "its folder does not exist"),
+        ("VMM_LOG", str(tmp_path / "no" / "log"), "a folder of it, does not exist"),
     ]:
         (found,) = _settings.wrong({name: value})
         assert found.startswith(f"{name} is ") and said in found, found
         assert f"; not '{value[:60]}" in found, found
+        check_verdict(name, value, tmp_path)
     for name, value in [
         ("VMM_TRACE", str(twice)),
         ("VMM_TRACE", str(tmp_path / "new.%p")),
@@ -330,7 +385,10 @@ def test_files_that_cannot_be_written(tmp_path):
         ("VMM_REPORT", "stderr"),
         ("VMM_REPORT", "report.json"),
     ]:
+        before = sorted(os.listdir())
         assert _settings.wrong({name: value}) == []
+        assert sorted(os.listdir()) == before
+        check_verdict(name, value, tmp_path)
 
 
 # Wrong values, and parts of their messages. The first ones are checked by the C library.
@@ -338,6 +396,7 @@ WRONG_SETTINGS = [
     ("VMM_BUDGET", "40 gigs", "VMM_BUDGET takes bytes with a unit"),
     ("VMM_BUDGET", "-1", "VMM_BUDGET takes bytes with a unit"),
     ("VMM_BUDGET", "nan", "VMM_BUDGET takes bytes with a unit"),
+    ("VMM_BUDGET", "1", "(VMM_BUDGET) is 0 for no budget, or at least one unit"),
     ("VMM_VA_SIZE", "0", "VMM_VA_SIZE takes bytes with a unit, such as 8TiB, not 0"),
     ("VPMM_VA_SIZE", "999PiB", "VPMM_VA_SIZE takes bytes"),
     ("VMM_POOL_PAGE_SIZE", "2MB2", "VMM_POOL_PAGE_SIZE takes bytes"),
@@ -358,28 +417,35 @@ WRONG_SETTINGS = [
     ("VMM_CUDA_LIBRARY", "/no/libcuda.so", "No such file or directory): correct it, or unset it"),
     ("VMM_LOG", "/no/such/folder/log", "VMM_LOG is off, stderr, or the path of a writable file"),
     *[
-        ("VMM_REMEMBER", value, f"VMM_REMEMBER is a folder of this user; not '{value}': {why}")
+        ("VMM_REMEMBER", value, f"VMM_REMEMBER: '{value}': {why}")
         for value, why in (
             ("peaks", "name a folder by its whole path"),
-            ("/", "name a folder by its whole path"),
-            ("/etc/passwd", "it is not a folder"),
-            ("/proc/self/cwd", "it is a symbolic link"),
-            ("/tmp", "it must be this user's, and others must not write there"),
-            ("/no/such/folder", "there is no folder /no/such"),
+            ("/", "name a folder of this user in it"),
+            ("/etc/passwd", "the path is not a folder"),
+            ("/proc/self/cwd", "the path is a symbolic link"),
+            ("/tmp", "the folder "),
+            ("/no/such/folder", "the path, or a folder of it, does not exist"),
+            ("/proc/x", "the path, or a folder of it, does not exist"),
         )
     ],
     ("VMM_LOG", "/", "VMM_LOG is off, stderr, or the path of a writable file"),
     *[(name, "nonsense", said) for name, (_, said) in _settings.CHOICES.items()],
+    ("VMM_LEVEL_ZERO_LIBRARY", "/no/ze.so", "No such file or directory): correct it, or unset it"),
+    ("VMM_EXCLUDE", "rmmm", "VMM_EXCLUDE takes a list of cupy, driver, "),
+    ("VMM_OWNER", "relative", "VMM_OWNER is off, auto, or the absolute path"),
+    ("VMM_TENANT", "limit=x", "guarantee and limit in VMM_TENANT are"),
     ("VMM_BUGDET", "1GiB", "vmm has no variable VMM_BUGDET; the nearest is VMM_BUDGET"),
     ("VMM_POLICI", "x", "vmm has no variable VMM_POLICI; the nearest is VMM_POLICY"),
 ]
 
 
 @pytest.mark.parametrize(("name", "value", "said"), WRONG_SETTINGS)
-def test_wrong_settings_are_named(name, value, said):
+def test_wrong_settings_are_named(name, value, said, tmp_path):
     found = _settings.wrong({"VMM_IPC": "", "HOME": "/", name: value})
     assert len(found) == 1 and said in found[0], found
     assert f"'{value}'" in found[0] or "vmm has no variable" in found[0], found
+    if "vmm has no variable" not in said and name != "VMM_EXCLUDE":  # Python's alone
+        check_verdict(name, value, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -396,6 +462,7 @@ def test_wrong_settings_are_named(name, value, said):
         ("VMM_FRAG_RATIO", "0.5"),
         ("VMM_CHUNK_SIZE", "20MiB"),
         ("VMM_KEEP", "1G"),
+        ("VMM_KEEP", "1"),
         ("VMM_CACHE_LIMIT", "0"),
         ("VMM_BACKEND", "host"),
         ("VMM_BACKEND", "fake:host"),
@@ -404,15 +471,34 @@ def test_wrong_settings_are_named(name, value, said):
         ("VMM_REPORT", "y.%p"),
         ("VMM_TRACE", "trace"),
         ("VMM_LOG", "/dev/stdout"),
-        ("VMM_REMEMBER", os.path.dirname(os.path.abspath(__file__)) + "/peaks"),
         ("VMM_BUDGET", ""),
         *[(name, each) for name, (choices, _) in _settings.CHOICES.items() for each in choices],
     ],
 )
-def test_right_settings_are_not(name, value):
+def test_right_settings_are_not(name, value, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     before = dict(os.environ)
     assert _settings.wrong({name: value}) == []
-    assert dict(os.environ) == before
+    assert dict(os.environ) == before and os.listdir() == []
+    check_verdict(name, value, tmp_path)
+
+
+def test_a_folder_for_peaks(tmp_path):
+    """One that is missing stays so. Root's right to write everywhere is taken from the doctor."""
+    fresh = str(tmp_path / "peaks")
+    assert _settings.wrong({"VMM_REMEMBER": fresh}) == [] and not os.path.exists(fresh)
+    check_verdict("VMM_REMEMBER", fresh, tmp_path)
+    assert os.path.isdir(fresh)
+    os.chmod(fresh, 0o555)
+    said = subprocess.run(
+        [sys.executable, "-m", "libvmm", "doctor"],
+        env={**os.environ, "VMM_REMEMBER": fresh},
+        preexec_fn=lambda: ctypes.CDLL(None).prctl(24, 1, 0, 0, 0),  # PR_CAPBSET_DROP
+        capture_output=True,
+        text=True,
+    )
+    why = "this user cannot write to the folder: run chmod u+rwx on it, or name another"
+    assert f"wrong: VMM_REMEMBER: '{fresh}': {why}" in said.stdout and said.returncode == 1
 
 
 def test_no_command_waits_for_a_named_pipe(tmp_path):
@@ -442,8 +528,12 @@ def test_a_tree_as_json():
     first = json.loads(said.stdout)["processes"][0]
     assert (first["process"], first["depth"], said.returncode) == (os.getpid(), 0, 0)
     assert first["state"] and said.stdout.count("\n") > 5
+    why = "--tree 99999999: there is no such process, or "
     said = command("doctor", "--json", "--tree", "99999999")
-    assert said.returncode == 2 and "no process 99999999" in json.loads(said.stdout)["error"]
+    assert said.returncode == 2 and json.loads(said.stdout)["error"].startswith(why)
+    said = command("doctor", "--tree", "99999999")
+    assert (said.returncode, said.stdout) == (2, "")
+    assert said.stderr.startswith(f"libvmm doctor: {why}") and "name one" in said.stderr
 
 
 def test_the_doctor_names_wrong_settings():

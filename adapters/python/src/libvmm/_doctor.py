@@ -264,8 +264,9 @@ def tree(root: int, as_json: bool) -> tuple[str, int]:
     """The processes below `root` with what each library has there; the exit code. As lines, or as
     one JSON object."""
     if not os.path.exists(f"/proc/{root}"):
-        why = f"there is no process {root}"
-        return json.dumps({"error": why}) if as_json else f"libvmm doctor: {why}", 2
+        why = f"--tree {root}: there is no such process, or this one cannot see it: name one of ps"
+        print(f"libvmm doctor: {why}", file=sys.stderr)
+        return json.dumps({"error": why}) if as_json else "", 2
     children, found, left = _children(), [], [(root, 0)]
     while left:
         process, depth = left.pop()

@@ -78,7 +78,9 @@ def record(arguments: list[str]) -> int:
         metavar="N",
         help="events of each device that are kept, the newest (default: 4,000,000)",
     )
-    parser.add_argument("script", help="as python takes it: a file, or a folder with __main__.py")
+    parser.add_argument(
+        "script", nargs="?", help="as python takes it: a file, or a folder with __main__.py"
+    )
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args(arguments)
 
@@ -86,6 +88,8 @@ def record(arguments: list[str]) -> int:
         print(f"libvmm record: {why}", file=sys.stderr)
         return 2
 
+    if options.script is None:
+        return fail("which script? python -m libvmm record SCRIPT [ARGUMENTS]; --help has the rest")
     if options.max_entries < 1:
         return fail("--max-entries takes a number from 1 on")
     if why := refused(options.script):

@@ -124,7 +124,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments[:at])
     script = arguments[at + 1 :] if arguments[at : at + 1] == ["--"] else arguments[at:]
     if not script:
-        parser.error("a script is required")
+        return _fail("which script? python -m libvmm run SCRIPT [ARGUMENTS]; --help has the rest")
     if why := refused(script[0]):
         return _fail(why)
     return _run_torch(script) if options.mode == "torch" else _run_preloaded(options.mode, script)

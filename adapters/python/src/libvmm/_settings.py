@@ -5,14 +5,19 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import os
 import re
 import stat
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 
 import _libvmm_start
 
 import libvmm
+
+from . import _native
 
 # Read by pools and by managers, through the C library.
 POOL = (
@@ -50,7 +55,6 @@ SIZES = {
     "VMM_CACHE_LIMIT": "VMM_CACHE_LIMIT is a size: a number with a unit, such as 4GiB",
 }
 FILES = {
-    "VMM_LOG": (("off", "stderr"), "VMM_LOG is off, stderr, or the path of a writable file"),
     "VMM_REPORT": (("off", "stderr"), "VMM_REPORT is off, stderr, or the path of a writable file"),
     "VMM_TRACE": ((), "VMM_TRACE is the path of a writable file"),
 }
@@ -80,6 +84,7 @@ KNOWN = {
     *CHOICES,
     *SIZES,
     *FILES,
+    "VMM_LOG",
     *DRIVER_LIBRARIES,
     REMEMBER,
     *OTHERS,
@@ -124,58 +129,102 @@ def _ask_driver(name: str, **settings: str) -> str:
     return ""
 
 
+#: By the system's code, as complain_of() in adapters/preload/settings.cpp.
+_REASONS = {
+    errno.EACCES: "permission denied",
+    errno.EEXIST: "another user owns it, or it has a second name",
+    errno.EISDIR: "it is a folder",
+    errno.ELOOP: "it is a symbolic link to a file; name the file itself",
+    errno.ENAMETOOLONG: "the path or a name in it is too long",
+    errno.ENOENT: "its folder does not exist",
+    errno.ENOTDIR: "a part of the path is not a folder",
+    errno.ENXIO: "it is a named pipe (FIFO), a socket or a device without its other end: name a "
+    "file, or a pipe by /dev/fd/N",
+    errno.EROFS: "its file system is read-only",
+}
+
+
+def _open_output(path: str, is_emptied: bool) -> None:
+    """Opens and closes the file as adapters/preload/output_file.h does. Raises OSError."""
+    flags, is_link = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, False
+    try:
+        file = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+    except OSError as trouble:
+        is_link = trouble.errno == errno.ELOOP
+        if not is_link or os.lstat(path).st_uid not in (0, os.geteuid()):
+            raise
+        try:
+            file = os.open(path, flags)
+        except OSError as trouble:
+            raise OSError(
+                errno.ENXIO if trouble.errno == errno.ENXIO else errno.ELOOP, ""
+            ) from None
+    try:
+        found = os.fstat(file)
+        is_nameless = os.readlink(f"/proc/self/fd/{file}").startswith("pipe:[")
+        is_file = stat.S_ISREG(found.st_mode)
+        if stat.S_ISDIR(found.st_mode):
+            raise OSError(errno.EISDIR, "")
+        if not (is_file or stat.S_ISCHR(found.st_mode) or is_nameless):
+            raise OSError(errno.ENXIO, "")
+        if is_emptied and is_file and is_link:
+            raise OSError(errno.ELOOP, "")
+        if is_emptied and is_file and (found.st_uid != os.geteuid() or found.st_nlink > 1):
+            raise OSError(errno.EEXIST, "")
+    finally:
+        os.close(file)
+
+
+@contextlib.contextmanager
+def _unmade(path: str, remove: Callable[[str], None]) -> Iterator[None]:
+    """Leaves no file at the path that was not there before."""
+    is_new = not os.path.lexists(path)
+    try:
+        yield
+    finally:
+        if is_new:
+            with contextlib.suppress(OSError):
+                remove(path)
+
+
 def _why_not_written(path: str, is_emptied: bool) -> str:
-    """Why the libraries refuse to write to a file of this name; "" if they do not. A file that is
-    overwritten must be this user's own, with no other name and no symbolic link to it."""
+    """Why the preload library refuses to write to a file of this name; "" if it does not."""
     path = path.replace("%p", str(os.getpid()))
     try:
-        found = os.lstat(path)
-    except FileNotFoundError:
-        folder = os.path.dirname(path) or "."
-        if not os.path.isdir(folder):
-            return f"there is no folder {folder}"
-        return "" if os.access(folder, os.W_OK | os.X_OK) else f"{folder} cannot be written to"
+        with _unmade(path, os.unlink):
+            _open_output(path, is_emptied)
     except OSError as trouble:
-        return trouble.strerror or str(trouble)
-    is_link = stat.S_ISLNK(found.st_mode)
-    if is_link and found.st_uid not in (0, os.geteuid()):
-        return "it is a symbolic link of another user"
-    if is_link and not os.path.exists(path):
-        return "it is a symbolic link that leads nowhere"
-    of = os.stat(path)
-    if stat.S_ISDIR(of.st_mode):
-        return "it is a folder"
-    is_nameless = "pipe:[" in os.path.realpath(path)  # /dev/fd/N of a shell's >(...)
-    if not (stat.S_ISREG(of.st_mode) or stat.S_ISCHR(of.st_mode) or is_nameless):
-        return "it is a named pipe (FIFO), a socket or a block device"
-    if is_emptied and stat.S_ISREG(of.st_mode):
-        if is_link:
-            return "a symbolic link leads to it"
-        if of.st_uid != os.geteuid() or of.st_nlink > 1:
-            return "another user owns it, or it has a second name"
-    return "" if os.access(path, os.W_OK) else "it cannot be written to"
+        code = trouble.errno or 0
+        return _REASONS.get(code, f"error {code} of the system")
+    return ""
+
+
+#: Reads the environment as a pool does, which opens the folder of VMM_REMEMBER.
+_POOL = (
+    "import sys; sys.path.insert(0, sys.argv[1]); import libvmm\n"
+    "with libvmm.Driver('fake') as driver: "
+    "libvmm.Pool(driver, read_environment=True, report_live=False).close()"
+)
 
 
 def _why_not_remembered(path: str) -> str:
-    """Why pools read and write no peak in the folder; "" if they do."""
-    if not path.startswith("/") or not path.strip("/"):
-        return "name a folder by its whole path, such as /home/me/peaks"
-    try:
-        found = os.lstat(path.rstrip("/"))
-    except FileNotFoundError:
-        above = os.path.dirname(path.rstrip("/"))
-        if not os.path.isdir(above):
-            return f"there is no folder {above}"
-        return "" if os.access(above, os.W_OK | os.X_OK) else f"{above} cannot be written to"
-    except OSError as trouble:
-        return trouble.strerror or str(trouble)
-    if stat.S_ISLNK(found.st_mode):
-        return "it is a symbolic link: name the folder itself"
-    if not stat.S_ISDIR(found.st_mode):
-        return "it is not a folder"
-    if found.st_uid != os.geteuid() or found.st_mode & 0o022:
-        return "it must be this user's, and others must not write there (mode 0755)"
-    return ""
+    """The library's complaint of the folder; "" if peaks are remembered there. The library makes a
+    folder that is missing: this one is removed again."""
+    import subprocess
+
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("VMM")}
+    with _unmade(path, os.rmdir):
+        done = subprocess.run(
+            [sys.executable, "-c", _POOL, os.path.dirname(_native.FOLDER)],
+            env={**kept, "LIBVMM": _native.PATH, REMEMBER: path},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+        )
+    lines = (each.partition(f"vmm: {REMEMBER}: ") for each in done.stderr.splitlines())
+    found = [said for _, _, said in lines if said.endswith("no peak is remembered")]
+    return f"{REMEMBER}: {found[0]}" if found else ""
 
 
 def _refused(said: str, value: str) -> str:
@@ -197,7 +246,8 @@ def _judge(name: str, value: str) -> str:
         choices, said = CHOICES[name]
         return "" if value in choices else _refused(said, value)
     if name in SIZES:
-        return _refused(SIZES[name], value) if _ask(libvmm.Pool, "VMM_BUDGET", value) else ""
+        is_size = _native.LIBRARY.vmm_parse_bytes(os.fsencode(value), ctypes.c_uint64()) == 0
+        return "" if is_size else _refused(SIZES[name], value)
     if name in DRIVER_LIBRARIES:
         return _ask_driver(DRIVER_LIBRARIES[name], **{name: value})
     if name == "VMM_BACKEND":
@@ -208,13 +258,15 @@ def _judge(name: str, value: str) -> str:
         parts = [*value.split(","), value] if name == "VMM_TENANT" else [value]
         wrong_parts = (_ask_driver("fake", **{name: each}) for each in parts)
         return "; ".join(dict.fromkeys(filter(None, wrong_parts)))
+    if name == "VMM_LOG":
+        with _unmade(value, os.unlink):
+            return _ask_driver("fake", VMM_LOG=value)
     if name in FILES:
         words, said = FILES[name]
         why = "" if value in words else _why_not_written(value, name == "VMM_TRACE")
         return f"{_refused(said, value)}: {why}" if why else ""
     if name == REMEMBER:
-        why = _why_not_remembered(value)
-        return f"{_refused('VMM_REMEMBER is a folder of this user', value)}: {why}" if why else ""
+        return _why_not_remembered(value)
     if name in KNOWN:
         return ""
     import difflib
