@@ -46,6 +46,13 @@ errc reason_of(std::uint8_t value) noexcept {
 
 }  // namespace
 
+share_interruption::share_interruption(bool (*is_over)(void* context), void* context) noexcept {
+  const unix_os::interruption before = unix_os::interrupt_by({is_over, context});
+  before_ = before.is_over;
+  before_context_ = before.context;
+}
+share_interruption::~share_interruption() { unix_os::interrupt_by({before_, before_context_}); }
+
 // ---- opening and closing -------------------------------------------------------------
 
 share_channel::share_channel(share_channel&& other) noexcept
@@ -95,9 +102,10 @@ void share_channel::close() noexcept {
 // Closes the channel after an error that ends the connection.
 error share_channel::fail(const error& why) noexcept {
   check(why.code != errc::none, "a channel fails without a reason");
-  const bool ends = why.code == errc::not_permitted || why.code == errc::foreign_error ||
-                    (why.code == errc::unavailable && why.native != ETIMEDOUT) ||
-                    session_.is_closed();
+  const bool ends =
+      why.code == errc::not_permitted || why.code == errc::foreign_error ||
+      (why.code == errc::unavailable && why.native != ETIMEDOUT && why.native != EINTR) ||
+      session_.is_closed();
   if (ends) close();
   check(!ends || descriptor_ < 0, "I5: a channel stays open after the peer broke the protocol");
   return why;

@@ -42,6 +42,21 @@ export struct share_watch {
   void* context = nullptr;
 };
 
+/// Ends this thread's waits for peers while it lives. The innermost one counts.
+export class share_interruption {
+ public:
+  /// Waits call `is_over` at least ten times a second. If it returns true, the call fails with
+  /// unavailable and EINTR, and has the effects of a timeout.
+  share_interruption(bool (*is_over)(void* context), void* context) noexcept;
+  ~share_interruption();
+  share_interruption(const share_interruption&) = delete;
+  share_interruption& operator=(const share_interruption&) = delete;
+
+ private:
+  bool (*before_)(void* context) = nullptr;
+  void* before_context_ = nullptr;
+};
+
 /// A channel's check of its peer, and its timeout.
 export struct share_options {
   share_secret secret{};                    ///< the same on both sides

@@ -16,6 +16,7 @@ namespace vmm {
 namespace {
 
 constexpr std::uint32_t timeout_ms_max = 3'600'000;
+constexpr const char* interrupted = "the wait for the peer was interrupted: call again";
 
 std::string_view directory_of(std::string_view path) noexcept {
   const std::size_t slash = path.rfind('/');
@@ -89,6 +90,7 @@ error socket_error(int failure) noexcept {
   check(failure != 0, "a socket fails for no reason");
   switch (failure) {
     case ETIMEDOUT: return timed_out();
+    case EINTR: return system_error(errc::unavailable, failure, interrupted);
     case EPIPE:
     case ECONNRESET: return peer_gone(failure);
     case EMFILE:
@@ -131,6 +133,7 @@ error place_error(const refused_place& of) noexcept {
     case ETIMEDOUT:
       return place_error(of, errc::unavailable, of.path,
                          "the socket's process accepted no connection within the timeout");
+    case EINTR: return place_error(of, errc::unavailable, of.path, interrupted);
     case ENOENT:
       return place_error(of, errc::unavailable, of.path,
                          "the path does not exist: start the process that listens there first");

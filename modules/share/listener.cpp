@@ -120,8 +120,10 @@ result<share_channel> share_listener::accept(const share_options& options) noexc
     const std::size_t count = newcomers_.size() + 1;
     check(count <= waits.size(), "a wait is for more connections than may wait");
     check(next_ns <= until_ns, "channel I4: a wait for a peer is longer than its caller's");
-    const bool any = unix_os::wait_for_any(waits.data(), count, ready.data(), deadline_at(next_ns));
-    if (!any && now_ns >= until_ns) return timed_out();
+    const int failure =
+        unix_os::wait_for_any(waits.data(), count, ready.data(), deadline_at(next_ns));
+    if (failure == EINTR) return socket_error(failure);
+    if (failure != 0 && now_ns >= until_ns) return timed_out();
     for (std::size_t i = count - 1; i > 0; --i) {
       if (!ready[i]) continue;
       const auto place = newcomers_.begin() + static_cast<std::ptrdiff_t>(i - 1);

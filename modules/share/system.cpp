@@ -18,6 +18,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <span>
+#include <utility>
 
 import vmm.base;
 
@@ -41,22 +43,41 @@ std::int64_t now_ns() noexcept {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-// Waits until the descriptor may be ready. Returns 0, ETIMEDOUT or poll's error.
-int wait_for(int descriptor, short events, deadline until) noexcept {
-  check(descriptor >= 0 && events != 0, "a wait is for no descriptor");
-  for (int left = interrupted_max; left > 0; --left) {
-    const std::int64_t rest_ns = until.at_ns - now_ns();
-    if (rest_ns <= 0) return ETIMEDOUT;
+thread_local interruption interrupted_by;
+constexpr std::int64_t slice_ns = 100'000'000;  // of a wait that can be interrupted
+
+bool is_interrupted() noexcept {
+  return interrupted_by.is_over != nullptr && interrupted_by.is_over(interrupted_by.context);
+}
+
+// The rest of a wait, or of its slice.
+std::int64_t rest_of(deadline until, std::int64_t low_ns) noexcept {
+  const std::int64_t rest_ns = std::max(until.at_ns - now_ns(), low_ns);
+  return interrupted_by.is_over == nullptr ? rest_ns : std::min(rest_ns, slice_ns);
+}
+
+// Waits until a descriptor may be ready. Returns 0, ETIMEDOUT, EINTR or poll's error.
+int wait_until(std::span<pollfd> asked, deadline until) noexcept {
+  check(!asked.empty(), "a wait is for no descriptor");
+  for (int left = interrupted_max; left > 0;) {
+    const std::int64_t rest_ns = rest_of(until, 0);
     // Rounded up, so that the last wait does not become a busy one.
     const int rest_ms =
         static_cast<int>(std::min<std::int64_t>((rest_ns + 999'999) / 1'000'000, 60'000));
-    check(rest_ms > 0, "a wait has no timeout");
-    pollfd asked{descriptor, events, 0};
-    const int ready = ::poll(&asked, 1, rest_ms);
+    const int ready = ::poll(asked.data(), asked.size(), rest_ms);
     if (ready > 0) return 0;
     if (ready < 0 && errno != EINTR) return errno;
+    if (rest_ns == 0) return ETIMEDOUT;
+    if (is_interrupted()) return EINTR;
+    left -= ready < 0 ? 1 : 0;
   }
   return ETIMEDOUT;
+}
+
+int wait_for(int descriptor, short events, deadline until) noexcept {
+  check(descriptor >= 0 && events != 0, "a wait is for no descriptor");
+  pollfd asked{descriptor, events, 0};
+  return wait_until({&asked, 1}, until);
 }
 
 // ---- paths ---------------------------------------------------------------------------
@@ -128,6 +149,21 @@ bool address_in(int directory, const char* name, sockaddr_un& to) noexcept {
 
 int make_socket() noexcept { return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0); }
 
+// A blocking connect waits while the other side's queue is full: the deadline is the socket's.
+int connect_until(int descriptor, const sockaddr_un& name, deadline until) noexcept {
+  check(descriptor >= 0, "a socket connects that is closed");
+  for (;;) {
+    const std::int64_t rest_ns = rest_of(until, 1'000'000);
+    const timeval rest{static_cast<time_t>(rest_ns / 1'000'000'000),
+                       static_cast<suseconds_t>(rest_ns / 1000 % 1'000'000)};
+    (void)::setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &rest, sizeof rest);
+    if (::connect(descriptor, reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0) return 0;
+    if (errno != EAGAIN && errno != EINTR) return errno;
+    if (is_interrupted()) return EINTR;
+    if (now_ns() >= until.at_ns) return ETIMEDOUT;
+  }
+}
+
 bool is_own_socket(int directory, const char* name, std::uint64_t* inode) noexcept {
   check(directory >= 0 && inode != nullptr, "a socket is looked for in no directory");
   struct stat facts{};
@@ -137,6 +173,10 @@ bool is_own_socket(int directory, const char* name, std::uint64_t* inode) noexce
 }
 
 }  // namespace
+
+interruption interrupt_by(interruption next) noexcept {
+  return std::exchange(interrupted_by, next);
+}
 
 deadline deadline_in(std::uint32_t milliseconds) noexcept {
   return {now_ns() + std::int64_t{milliseconds} * 1'000'000};
@@ -216,17 +256,7 @@ connected connect_at(const char* path, std::size_t length, deadline until) noexc
   } else if (made.descriptor = make_socket(); made.descriptor < 0) {
     made.failure = errno;
   }
-  if (made.failure == 0) {
-    // A blocking connect waits while the other side's queue is full: the deadline is the socket's.
-    const std::int64_t rest_ns = std::max<std::int64_t>(until.at_ns - now_ns(), 1'000'000);
-    const timeval rest{static_cast<time_t>(rest_ns / 1'000'000'000),
-                       static_cast<suseconds_t>(rest_ns / 1000 % 1'000'000)};
-    (void)::setsockopt(made.descriptor, SOL_SOCKET, SO_SNDTIMEO, &rest, sizeof rest);
-    const int answer = repeat([&] {
-      return ::connect(made.descriptor, reinterpret_cast<const sockaddr*>(&name), sizeof name);
-    });
-    if (answer != 0) made.failure = errno == EAGAIN ? ETIMEDOUT : errno;
-  }
+  if (made.failure == 0) made.failure = connect_until(made.descriptor, name, until);
   close(at.descriptor);
   if (made.failure != 0) {
     close(made.descriptor);
@@ -236,22 +266,14 @@ connected connect_at(const char* path, std::size_t length, deadline until) noexc
   return made;
 }
 
-bool wait_for_any(const int* descriptors, std::size_t count, bool* ready, deadline until) noexcept {
+int wait_for_any(const int* descriptors, std::size_t count, bool* ready, deadline until) noexcept {
   check(count != 0 && count <= waits_max, "a wait is for nothing, or for too many");
   check(descriptors != nullptr && ready != nullptr, "a wait has no list of descriptors");
   std::array<pollfd, waits_max> asked{};
   for (std::size_t i = 0; i < count; ++i) asked[i] = {descriptors[i], POLLIN, 0};
-  int found = 0;
-  for (int left = interrupted_max; left > 0 && found <= 0; --left) {
-    const std::int64_t rest_ns = std::max<std::int64_t>(until.at_ns - now_ns(), 0);
-    const auto rest_ms =
-        static_cast<int>(std::min<std::int64_t>((rest_ns + 999'999) / 1'000'000, 60'000));
-    found = ::poll(asked.data(), count, rest_ms);
-    if (found < 0 && errno != EINTR) break;
-    if (found == 0 && rest_ns == 0) break;
-  }
-  for (std::size_t i = 0; i < count; ++i) ready[i] = found > 0 && asked[i].revents != 0;
-  return found > 0;
+  const int failure = wait_until({asked.data(), count}, until);
+  for (std::size_t i = 0; i < count; ++i) ready[i] = failure == 0 && asked[i].revents != 0;
+  return failure;
 }
 
 opened accept_now(int descriptor) noexcept {

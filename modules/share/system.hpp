@@ -25,6 +25,15 @@ struct deadline {
 };
 [[nodiscard]] deadline deadline_in(std::uint32_t milliseconds) noexcept;
 
+/// Ends waits of the calling thread: each calls `is_over` at least ten times a second, and returns
+/// EINTR where that returns true.
+struct interruption {
+  bool (*is_over)(void* context) = nullptr;
+  void* context = nullptr;
+};
+/// Returns the thread's interruption before.
+interruption interrupt_by(interruption next) noexcept;
+
 /// A descriptor, or -1 and why.
 struct opened {
   int descriptor = -1;
@@ -62,7 +71,7 @@ void stop_listening(const listening& ended, const char* path, std::size_t length
 /// A connection to such a socket.
 struct connected {
   int descriptor = -1;
-  int failure = 0;  // ETIMEDOUT: the deadline has passed
+  int failure = 0;  // ETIMEDOUT: the deadline has passed; EINTR: see interruption
   place_fault fault = place_fault::none;
   unsigned mode = 0;
 };
@@ -71,10 +80,10 @@ struct connected {
 [[nodiscard]] opened accept_now(int descriptor) noexcept;
 
 /// Waits until one of the descriptors can be read, or its peer has ended; sets `ready` of each.
-/// False at the timeout.
+/// Returns 0, ETIMEDOUT, EINTR or poll's error.
 inline constexpr std::size_t waits_max = 64;
-[[nodiscard]] bool wait_for_any(const int* descriptors, std::size_t count, bool* ready,
-                                deadline until) noexcept;
+[[nodiscard]] int wait_for_any(const int* descriptors, std::size_t count, bool* ready,
+                               deadline until) noexcept;
 
 /// 0 if the descriptor is a connected Unix socket that keeps message boundaries (SOCK_SEQPACKET).
 [[nodiscard]] int check_connected(int descriptor) noexcept;
@@ -97,7 +106,8 @@ struct descriptors_in {
   std::size_t count = 0;
 };
 
-/// Sends one message with its descriptors. EPIPE or ECONNRESET: the peer has ended. ETIMEDOUT.
+/// Sends one message with its descriptors. EPIPE or ECONNRESET: the peer has ended. ETIMEDOUT,
+/// EINTR.
 [[nodiscard]] int send_message(int descriptor, bytes_in bytes, descriptors_in passed,
                                deadline until) noexcept;
 

@@ -270,6 +270,26 @@ TEST_F(Share, ATimeoutIsNamed) {
   EXPECT_GE(descriptor, 0) << "it stays open";
 }
 
+TEST_F(Share, ACloseEndsWaitsOfOtherThreads) {
+  std::vector<std::thread> waiting;
+  std::atomic<int> inside = 0;
+  for (int i = 0; i < 3; ++i) {  // one waits for the peer, and others for that one
+    waiting.emplace_back([&] {
+      auto event = sized<vmm_share_event>();
+      inside.fetch_add(1);
+      const vmm_status ended = vmm_share_next(ours, 20'000, &event);
+      EXPECT_TRUE(ended == VMM_ERROR_UNAVAILABLE || ended == VMM_ERROR_INVALID_HANDLE) << ended;
+    });
+  }
+  while (inside.load() < 3) std::this_thread::yield();
+  EXPECT_GOOD(vmm_share_close(ours));
+  for (std::thread& each : waiting) each.join();
+  auto event = sized<vmm_share_event>();
+  EXPECT_FAILS(vmm_share_next(ours, 0, &event), VMM_ERROR_INVALID_HANDLE);
+  ours = nullptr;
+  EXPECT_FAILS(vmm_share_next(theirs, 20'000, &event), VMM_ERROR_UNAVAILABLE);
+}
+
 TEST_F(Share, WrongUseIsRefused) {
   auto event = sized<vmm_share_event>();
   auto info = sized<vmm_shared_info>();

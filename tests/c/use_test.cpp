@@ -148,6 +148,9 @@ TEST(Use_Python, NeedsAnInterpreter) {
   vmm_python_end_tensor(&tensor);
   vmm_python_end_capsule(&tensor);
   vmm_python_end_capsule(nullptr);
+  EXPECT_FAILS(vmm_python_run_handlers(1), VMM_ERROR_NOT_SUPPORTED);
+  EXPECT_GOOD(vmm_python_run_handlers(0));
+  vmm_python_raise();
 }
 
 TEST_F(Use, BlocksThatAreFreedAfterEverything) {

@@ -236,6 +236,36 @@ TEST_F(Place, AConnectionThatProvesNothingInItsTimeIsClosed) {
   ::close(silent);
 }
 
+TEST_F(Place, AWaitThatIsInterruptedGoesOnInTheNextCall) {
+  auto listener = share_listener::open(path());
+  const int silent = connect_silently(path());
+  int left = 3;
+  const auto count_down = [](void* of) { return --*static_cast<int*>(of) <= 0; };
+  const vmm::share_options options = options_of(1, 20'000);
+  {
+    const vmm::share_interruption interruption(count_down, &left);
+    EXPECT_EQ(listener->accept(options).error().native, EINTR);
+    EXPECT_EQ(left, 0);
+    EXPECT_EQ(share_channel::connect(path(), options).error().native, EINTR)
+        << "it is not accepted";
+  }
+  std::thread client([&] {
+    auto made = share_channel::connect(path(), options);
+    ASSERT_TRUE(made) << vmm::describe(made.error());
+    EXPECT_EQ(made->next().error().native, ECONNRESET);
+  });
+  auto made = listener->accept(options);
+  EXPECT_TRUE(made) << vmm::describe(made.error());
+  {
+    const vmm::share_interruption interruption(count_down, &left);
+    EXPECT_EQ(made->next().error().native, EINTR);
+    EXPECT_TRUE(made->is_open()) << "as after a timeout";
+  }
+  made->close();
+  client.join();
+  ::close(silent);
+}
+
 TEST_F(Place, OpenDirectoriesAreRefused) {
   for (const mode_t mode : {0755U, 0710U, 0701U, 01700U}) {
     ASSERT_EQ(::chmod(folder_.c_str(), mode), 0);

@@ -1166,7 +1166,8 @@ VMM_API VMM_CHECKED vmm_status vmm_share_listen(const char* path,
 VMM_API VMM_CHECKED vmm_status vmm_share_accept(vmm_listener* listener,
                                                 const vmm_share_options* options,
                                                 vmm_channel** channel) VMM_NOEXCEPT;
-/** Closes the socket and removes its name. NULL: nothing. Errors: IN_USE. */
+/** Closes the socket and removes its name. Other threads' calls on it end: those that wait fail
+ *  with UNAVAILABLE. NULL: nothing. Errors: IN_USE (one goes on for 10 s). */
 VMM_API vmm_status vmm_share_stop(vmm_listener* listener) VMM_NOEXCEPT;
 /** Connects to such a path. Errors: as vmm_share_listen and vmm_share_accept. */
 VMM_API VMM_CHECKED vmm_status vmm_share_connect(const char* path, const vmm_share_options* options,
@@ -1177,7 +1178,7 @@ VMM_API VMM_CHECKED vmm_status vmm_share_connect(const char* path, const vmm_sha
 VMM_API VMM_CHECKED vmm_status vmm_share_adopt(int32_t descriptor, uint32_t accepts,
                                                const vmm_share_options* options,
                                                vmm_channel** channel) VMM_NOEXCEPT;
-/** Ends the connection. NULL: nothing. Errors: IN_USE (a call is inside). */
+/** Ends the connection, and other threads' calls on it as vmm_share_stop. NULL: nothing. */
 VMM_API vmm_status vmm_share_close(vmm_channel* channel) VMM_NOEXCEPT;
 /** A descriptor for poll(), readable when vmm_share_next() would return at once; -1 once the
  *  connection has ended. */
@@ -1336,7 +1337,15 @@ VMM_API vmm_status vmm_history_label(uint32_t tag, uint32_t line, uint32_t* tag_
  *  that this user alone may read. Errors: INVALID_ARGUMENT (another number). */
 VMM_API vmm_status vmm_top_publish(uint32_t on) VMM_NOEXCEPT;
 
-/* ---- tensors of DLPack in a process of Python ------------------------------------------------ */
+/* ---- in a process of Python ------------------------------------------------------------------ */
+
+/** The thread, Python's main one by its identity, runs handlers of signals inside calls of sharing
+ *  that wait, at least ten times a second. Where a handler raises, the call fails as at its
+ *  timeout, with native_name EINTR. 0: none does. Errors: NOT_SUPPORTED (the process has no
+ *  interpreter). Thread safety: any. */
+VMM_API vmm_status vmm_python_run_handlers(uint64_t thread) VMM_NOEXCEPT;
+/** Raises that exception in Python, whose lock the caller has. Without one: nothing. */
+VMM_API void vmm_python_raise(void) VMM_NOEXCEPT;
 
 /** Of vmm_python_on_tensor_end(). */
 typedef void (*vmm_python_ended)(uint64_t number, uint32_t* is_done);

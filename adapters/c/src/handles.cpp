@@ -152,8 +152,7 @@ bool handle_slot::has_callers() const noexcept {
   return false;
 }
 
-bool handle_slot::has_long_callers() const noexcept {
-  constexpr std::chrono::milliseconds patience{10};
+bool handle_slot::has_long_callers(std::chrono::milliseconds patience) const noexcept {
   const auto begin = std::chrono::steady_clock::now();
   while (has_callers()) {
     if (std::chrono::steady_clock::now() - begin > patience) return true;

@@ -17,6 +17,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
@@ -56,7 +57,8 @@ struct handle_slot {
 
   [[nodiscard]] bool has_callers() const noexcept;
   // Requires: no call can enter. Calls that end soon are waited for.
-  [[nodiscard]] bool has_long_callers() const noexcept;
+  [[nodiscard]] bool has_long_callers(
+      std::chrono::milliseconds patience = std::chrono::milliseconds(10)) const noexcept;
 
   // Generation, kind and phase in one word: a thread that reads the handle's values from it may use
   // the object.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -282,10 +283,16 @@ vmm_status destroy(const void* handle, Last&& last, Obstacle&& obstacle) noexcep
     drop_handle(*slot);
     return VMM_SUCCESS;
   }
-  const bool is_used = object->has_users() || (is_here && slot->has_long_callers()) ||
+  std::chrono::milliseconds patience{10};
+  if constexpr (requires { object->ends_calls; }) {
+    object->ends_calls.store(is_here);
+    patience = std::chrono::seconds(10);
+  }
+  const bool is_used = object->has_users() || (is_here && slot->has_long_callers(patience)) ||
                        object->has_users();  // a call may have made one
   const char* const why = is_used ? text_of_use(*object) : is_here ? obstacle(*object) : nullptr;
   if (why != nullptr) {
+    if constexpr (requires { object->ends_calls; }) object->ends_calls.store(false);
     keep_handle(*slot);
     return fail(VMM_ERROR_IN_USE, why);
   }

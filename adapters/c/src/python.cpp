@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls into Python: the ends of DLPack's tensors, and remap callbacks. A function that ctypes
-// makes of Python code can be neither a deleter nor a destructor: consumers call them while an
-// exception is pending, which ctypes loses. Python's functions are looked up in the process: the
-// library needs no Python.
+// Calls into Python: the ends of DLPack's tensors, remap callbacks, handlers of signals. A function
+// that ctypes makes of Python code can be neither a deleter nor a destructor: consumers call them
+// while an exception is pending, which ctypes loses. Python's functions are looked up in the
+// process: the library needs no Python.
 #include <dlfcn.h>
 #include <pthread.h>
 
@@ -13,8 +13,10 @@
 #include <chrono>
 #include <cstdint>
 #include <thread>
+#include <utility>
 
 #include "errors.hpp"
+#include "python.hpp"
 #include "vmm.h"
 
 namespace vmm_c {
@@ -26,6 +28,7 @@ struct interpreter {
   void (*PyGILState_Release)(int) = nullptr;
   void (*PyErr_Fetch)(void**, void**, void**) = nullptr;
   void (*PyErr_Restore)(void*, void*, void*) = nullptr;
+  int (*PyErr_CheckSignals)() = nullptr;
   int (*PyCapsule_IsValid)(void*, const char*) = nullptr;
   void* (*PyCapsule_GetPointer)(void*, const char*) = nullptr;
   bool is_there = true;
@@ -43,6 +46,7 @@ interpreter find_interpreter() noexcept {
   find(found, found.PyGILState_Release, "PyGILState_Release");
   find(found, found.PyErr_Fetch, "PyErr_Fetch");
   find(found, found.PyErr_Restore, "PyErr_Restore");
+  find(found, found.PyErr_CheckSignals, "PyErr_CheckSignals");
   find(found, found.PyCapsule_IsValid, "PyCapsule_IsValid");
   find(found, found.PyCapsule_GetPointer, "PyCapsule_GetPointer");
   return found;
@@ -77,7 +81,27 @@ void end_remap_callbacks() noexcept {
     std::this_thread::yield();
 }
 
+vmm_status fail_interpreter() noexcept {
+  return fail(VMM_ERROR_NOT_SUPPORTED, "the process has no interpreter of Python");
+}
+
+std::atomic<std::uint64_t> handler_thread = 0;
+thread_local std::array<void*, 3> raised{};
+
 }  // namespace
+
+bool runs_handlers_here() noexcept {
+  return handler_thread.load() == static_cast<std::uint64_t>(pthread_self());
+}
+
+bool handler_has_raised() noexcept {
+  if (!runs_handlers_here() || raised[0] != nullptr) return raised[0] != nullptr;
+  const int state = python().PyGILState_Ensure();
+  if (python().PyErr_CheckSignals() != 0) python().PyErr_Fetch(&raised[0], &raised[1], &raised[2]);
+  python().PyGILState_Release(state);
+  return raised[0] != nullptr;
+}
+
 }  // namespace vmm_c
 
 using namespace vmm_c;  // NOLINT: the functions below are this file's only others
@@ -85,8 +109,7 @@ using namespace vmm_c;  // NOLINT: the functions below are this file's only othe
 extern "C" {
 
 vmm_status vmm_python_on_tensor_end(vmm_python_ended ended) VMM_NOEXCEPT {
-  if (ended != nullptr && !python().is_there)
-    return fail(VMM_ERROR_NOT_SUPPORTED, "the process has no interpreter of Python");
+  if (ended != nullptr && !python().is_there) return fail_interpreter();
   on_tensor_end.store(ended);
   if (ended == nullptr) {
     end_remap_callbacks();
@@ -125,6 +148,17 @@ void vmm_python_end_capsule(void* capsule) {
     if (python().PyCapsule_IsValid(capsule, name) != 0)
       vmm_python_end_tensor(python().PyCapsule_GetPointer(capsule, name));
   }
+}
+
+vmm_status vmm_python_run_handlers(uint64_t thread) VMM_NOEXCEPT {
+  if (thread != 0 && !python().is_there) return fail_interpreter();
+  handler_thread.store(thread);
+  return VMM_SUCCESS;
+}
+
+void vmm_python_raise(void) VMM_NOEXCEPT {
+  const std::array<void*, 3> now = std::exchange(raised, {});
+  if (now[0] != nullptr) python().PyErr_Restore(now[0], now[1], now[2]);
 }
 
 }  // extern "C"

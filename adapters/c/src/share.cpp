@@ -62,6 +62,13 @@ vmm_status make_channel(const vmm_share_options* given, vmm_channel** out, Open&
   return hand_out_alone<channel_object>(std::move(*made), out);
 }
 
+// As make_channel(), outside of calls on an object.
+template <class Open>
+vmm_status meet(const vmm_share_options* given, vmm_channel** out, Open&& open) {
+  const vmm::share_interruption interruption([](void*) { return handler_has_raised(); }, nullptr);
+  return make_channel(given, out, open);
+}
+
 vmm_status read_request(const vmm_export_request* given, vmm_export_request& into) noexcept {
   if (given == nullptr) return fail_null();
   if (const vmm_status read = read_struct(*given, into); read != VMM_SUCCESS) return read;
@@ -307,7 +314,7 @@ vmm_status vmm_share_connect(const char* path, const vmm_share_options* options,
                              vmm_channel** channel) VMM_NOEXCEPT {
   return run([&]() -> vmm_status {
     if (path == nullptr) return fail_null();
-    return make_channel(options, channel, [&](const vmm::share_options& how) {
+    return meet(options, channel, [&](const vmm::share_options& how) {
       return vmm::share_channel::connect(path, how);
     });
   });
@@ -316,7 +323,7 @@ vmm_status vmm_share_connect(const char* path, const vmm_share_options* options,
 vmm_status vmm_share_adopt(int32_t descriptor, uint32_t accepts, const vmm_share_options* options,
                            vmm_channel** channel) VMM_NOEXCEPT {
   return run([&]() -> vmm_status {
-    return make_channel(options, channel, [&](const vmm::share_options& how) {
+    return meet(options, channel, [&](const vmm::share_options& how) {
       return vmm::share_channel::adopt(
           descriptor, accepts != 0 ? vmm::share_role::accepting : vmm::share_role::connecting, how);
     });

@@ -7,12 +7,16 @@
 // those that do the same.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "errors.hpp"
 #include "handles.hpp"
+#include "python.hpp"
 
 #include "manager_object.hpp"
 #include "objects.hpp"
@@ -21,12 +25,18 @@ import vmm.share;
 
 namespace vmm_c {
 
+inline constexpr const char* is_inside_text =
+    "another thread's call on it goes on: let that return first";
+
 struct listener_object {
   static constexpr handle_kind kind = handle_kind::listener;
   explicit listener_object(vmm::share_listener made) noexcept : listener(std::move(made)) {}
   [[nodiscard]] bool has_users() const noexcept { return false; }
 
+  static constexpr const char* is_used_text = is_inside_text;
+
   const made_here made_in;
+  std::atomic<bool> ends_calls = false;
   std::mutex mutex;
   vmm::share_listener listener;
 };
@@ -36,7 +46,10 @@ struct channel_object {
   explicit channel_object(vmm::share_channel made) noexcept : channel(std::move(made)) {}
   [[nodiscard]] bool has_users() const noexcept { return false; }
 
+  static constexpr const char* is_used_text = is_inside_text;
+
   const made_here made_in;
+  std::atomic<bool> ends_calls = false;
   std::mutex mutex;
   vmm::share_channel channel;
   // The last event of vmm_share_next(), until it is borrowed or applied.
@@ -69,6 +82,28 @@ struct import_object {
   vmm::imported_block block;
 };
 
+// Whether a wait of a call on the listener or channel ends.
+template <class Object>
+bool is_over(void* object) noexcept {
+  return static_cast<Object*>(object)->ends_calls.load() || handler_has_raised();
+}
+
+// A call on a listener or channel, whose waits destroy() and Python's handlers end.
+template <class Object, class Work>
+vmm_status on_waiting(Object& object, Work&& work) {
+  const vmm::share_interruption interruption(is_over<Object>, &object);
+  std::unique_lock<std::mutex> lock(object.mutex, std::try_to_lock);
+  if (!lock.owns_lock() && !runs_handlers_here()) lock.lock();
+  while (!lock.owns_lock()) {  // where another thread waits for the peer
+    if (is_over<Object>(&object)) return fail(VMM_ERROR_UNAVAILABLE, "the wait was interrupted");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    (void)lock.try_lock();
+  }
+  const vmm_status done = work(object);
+  if (done == VMM_SUCCESS || !object.ends_calls.load()) return done;
+  return fail(VMM_ERROR_UNAVAILABLE, "another thread closed the listener or channel: make another");
+}
+
 // A call on one object, under its lock: `work` gets it.
 template <class Object, class Work>
 vmm_status on_object(const void* handle, Work&& work) noexcept {
@@ -76,8 +111,12 @@ vmm_status on_object(const void* handle, Work&& work) noexcept {
     const call_on<Object> object(handle);
     if (!object) return fail_handle();
     if (!object->made_in.is_here()) return fail_forked();
-    const std::lock_guard<std::mutex> lock(object->mutex);
-    return work(*object);
+    if constexpr (requires { object->ends_calls; }) {
+      return on_waiting(*object, work);
+    } else {
+      const std::lock_guard<std::mutex> lock(object->mutex);
+      return work(*object);
+    }
   });
 }
 

@@ -5,6 +5,7 @@ back when a peer ends; rights and links of devices are asked and given.
 Method: a forked child borrows over a path and over a socketpair, on the host's memory; the
 simulated devices for rights; every wrong use raises."""
 
+import concurrent.futures
 import os
 import select
 import signal
@@ -12,6 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 
 import libvmm
 import pytest
@@ -204,6 +206,146 @@ def test_a_socket_that_is_refused_stays_the_callers():
     left.close(), right.close(), there.close()
     with pytest.raises(libvmm.InvalidArgument):
         share.adopt(left, secret, accepts=True)
+
+
+class Stop(Exception):
+    """Of a signal's handler."""
+
+
+class Waits:
+    """Calls that wait for a peer which does nothing."""
+
+    def __init__(self, ends, folder):
+        os.chmod(folder, 0o700)
+        self.channel, _ = ends
+        self.secret = share.make_secret()
+        self.listener_path = folder / "door"
+        self.listener = share.Listener(self.listener_path)
+        self.silent = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.path = folder / "silent"
+        self.full = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.full.bind(str(self.path))
+        self.full.listen(1)
+        self.queued = []
+        self.driver = libvmm.Driver("host")
+        self.lent = share.export(self.driver, 2 * MIB)
+
+    def close(self):
+        self.channel.close()
+        self.listener.close()
+        for each in (*self.silent, self.full, *self.queued):
+            each.close()
+        self.lent.close()
+        self.driver.close()
+
+    def accept(self):
+        self.listener.accept(self.secret, timeout_ms=WAIT)
+
+    def connect(self):
+        share.connect(self.path, self.secret, timeout_ms=WAIT)
+
+    def connect_to_a_full_queue(self):
+        for _ in range(2):
+            self.queued.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            self.queued[-1].connect(str(self.path))
+        self.connect()
+
+    def adopt(self):
+        share.adopt(self.silent[0], self.secret, accepts=True, timeout_ms=WAIT)
+
+    def next(self):
+        self.channel.next(WAIT)
+
+    def borrow(self):
+        self.channel.borrow(self.driver)
+
+    def lend(self):
+        self.channel.lend(self.lent)
+
+
+@pytest.fixture
+def waits(ends, tmp_path):
+    made = Waits(ends, tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def alarm():
+    """Sets a handler that an alarm calls every 20 ms."""
+
+    def start(handler):
+        signal.signal(signal.SIGALRM, lambda *_: handler())
+        signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
+
+    before = signal.getsignal(signal.SIGALRM)
+    yield start
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["accept", "connect", "connect_to_a_full_queue", "adopt", "next", "borrow", "lend"],
+)
+def test_a_handler_runs_in_a_wait_and_ends_it(waits, alarm, call):
+    """Handlers that return change nothing; what they use of the same channel is refused."""
+    seen = []
+
+    def handle():
+        seen.append(time.monotonic())
+        if len(seen) == 2 and call in ("accept", "next"):
+            owner = waits.listener if call == "accept" else waits.channel
+            for use in (getattr(waits, call), owner.close):
+                with pytest.raises(libvmm.InUse, match="raise an exception, which ends the call"):
+                    use()
+        if len(seen) == 5:
+            raise Stop
+
+    alarm(handle)
+    with pytest.raises(Stop):
+        getattr(waits, call)()
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    assert len(seen) == 5 and time.monotonic() - seen[0] < WAIT / 2000
+    with pytest.raises(libvmm.Unavailable, match="within the timeout"):
+        waits.channel.next(10)
+
+
+def test_handlers_cut_no_handshake(waits, alarm):
+    """The peer begins after some of them."""
+    seen, begins = [], threading.Event()
+
+    def handle():
+        seen.append(1)
+        if len(seen) == 10:
+            begins.set()
+
+    def work():
+        begins.wait()
+        with share.connect(waits.listener_path, waits.secret, timeout_ms=WAIT) as channel:
+            channel.next(WAIT)
+
+    with concurrent.futures.ThreadPoolExecutor() as others:
+        other = others.submit(work)
+        alarm(handle)
+        with waits.listener.accept(waits.secret, timeout_ms=WAIT):
+            pass
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        with pytest.raises(libvmm.Unavailable, match="the peer closed"):
+            other.result()
+
+
+@pytest.mark.parametrize("call", ["accept", "next", "borrow", "lend"])
+def test_a_close_ends_another_threads_wait(waits, call):
+    closed = waits.listener if call == "accept" else waits.channel
+    with concurrent.futures.ThreadPoolExecutor() as others:
+        other = others.submit(getattr(waits, call))
+        while not closed._life.inside:
+            time.sleep(0.001)
+        closed.close()
+        with pytest.raises(libvmm.Error, match="closed.*: make another"):  # or was not inside yet
+            other.result()
+    assert not closed.is_open
 
 
 def test_wrong_uses_of_sharing_raise(ends, tmp_path):

@@ -366,6 +366,7 @@ _CALLS: dict[str, list[Any]] = {
     "vmm_plugin_set_failure": [ctypes.c_void_p],
     "vmm_parse_bytes": [TEXT, ctypes.POINTER(U64)],
     "vmm_python_on_tensor_end": [ctypes.c_void_p],
+    "vmm_python_run_handlers": [U64],
 }
 _OTHERS: dict[str, tuple[Any, list[Any]]] = {
     "vmm_last_error_text": (TEXT, []),
@@ -381,6 +382,7 @@ _OTHERS: dict[str, tuple[Any, list[Any]]] = {
     "vmm_python_end_tensor": (None, [ctypes.c_void_p]),
     "vmm_python_remapped": (None, [ctypes.c_void_p, ctypes.POINTER(RemapNotice)]),
     "vmm_python_end_capsule": (None, [ctypes.c_void_p]),
+    "vmm_python_raise": (None, []),
 }
 
 
@@ -436,6 +438,8 @@ def _load(path: str) -> ctypes.CDLL:
 _check_interpreter()
 PATH: str = globals().get("PATH") or _find()
 LIBRARY = _load(PATH)
+#: Raises the exception of a signal's handler that ended this thread's last wait.
+raise_of_handler = ctypes.PYFUNCTYPE(None)(("vmm_python_raise", LIBRARY))
 
 
 def _state() -> dict[str, Any]:

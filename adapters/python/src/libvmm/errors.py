@@ -97,6 +97,10 @@ class InvalidHandle(Error, ValueError):
     """The object was closed."""
 
 
+class Unmade(InvalidHandle, AttributeError):
+    """An InvalidHandle that hasattr() takes for a missing attribute."""
+
+
 _INVALID_HANDLE = 18
 _CLASSES: dict[int, type[Error]] = {
     1: InvalidArgument,
@@ -133,7 +137,9 @@ _CLOSED = "the object was closed: make another"
 
 
 def error_of(status: int) -> Error:
-    """The exception for the calling thread's latest failed call."""
+    """The exception for the calling thread's latest failed call. Raises that of a signal's handler
+    instead, where it ended the call."""
+    _native.raise_of_handler()
     info = _native.ErrorInfo()
     _native.LIBRARY.vmm_last_error(ctypes.byref(info))
     made = _CLASSES.get(status, Error)(_words.of_python(_native.text(info.text)))

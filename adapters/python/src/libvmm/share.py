@@ -22,10 +22,12 @@ import collections
 import contextlib
 import ctypes
 import enum
+import functools
 import itertools
 import operator
 import os
 import socket
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,11 +35,20 @@ from typing import Any
 from . import _dlpack, _lifetime, _native, _share, _values
 from ._drivers import Driver
 from ._owner import HandleLife, Owner
-from .errors import InvalidArgument, UnknownAddress, check, error_of
+from .errors import InUse, InvalidArgument, UnknownAddress, check, error_of
 from .managers import Kind as Kind
 from .managers import Range
 
 _LIBRARY = _native.LIBRARY
+
+
+def _run_handlers() -> None:
+    # In the main thread, where Python runs them.
+    check(_LIBRARY.vmm_python_run_handlers(threading.main_thread().ident or 0))
+
+
+_run_handlers()
+os.register_at_fork(after_in_child=_run_handlers)
 
 #: The size of a secret.
 SECRET_BYTES = _share.SECRET_BYTES
@@ -143,10 +154,49 @@ class _ShareLife(HandleLife):
     ends_at_exit = True  # paths of sockets, and what the peer waits for
 
 
+class _WaitingLife(_ShareLife):
+    """Of a listener or channel, whose calls wait for the peer. In the main thread handlers of
+    signals run meanwhile, inside the object's lock in the C library."""
+
+    __slots__ = ("inside",)
+
+    def __init__(self, name: str, destroy: Any, parent: _lifetime.Life | None) -> None:
+        super().__init__(name, destroy, parent)
+        self.inside: dict[object, int] = {}
+        """The thread of each call that has not returned."""
+
+    def call(self, function: Any, *arguments: Any, outcome: list[int] | None = None) -> int:
+        """Calls the library. Objects that are dropped meanwhile are ended later."""
+        recorded: list[int] = [] if outcome is None else outcome
+        key = object()
+        try:
+            self._check_outside()
+            self.inside[key] = threading.get_ident()
+            _lifetime.call_back(_native.record, recorded, function, *arguments)
+        finally:
+            try:
+                self.inside.pop(key, None)
+            except BaseException:  # of a handler
+                self.inside.pop(key, None)
+                raise
+        return recorded[-1]
+
+    def end(self) -> None:
+        self._check_outside()
+        super().end()
+
+    def _check_outside(self) -> None:
+        if self.is_here() and threading.get_ident() in self.inside.copy().values():
+            raise InUse(
+                f"the {self.name} waits in a call that this signal handler interrupts: raise an "
+                "exception, which ends the call"
+            )
+
+
 class _BorrowedLife(_ShareLife):
     __slots__ = ("channel", "recorded")
 
-    def __init__(self, name: str, destroy: Any, driver: Driver, channel: HandleLife) -> None:
+    def __init__(self, name: str, destroy: Any, driver: Driver, channel: _WaitingLife) -> None:
         super().__init__(name, destroy, driver._life)
         self.channel = channel
         self.recorded: list[int] = []
@@ -161,7 +211,7 @@ class _BorrowedLife(_ShareLife):
         trouble = None
         if self.handle.value and not self.recorded:
             call = _LIBRARY.vmm_share_give_back
-            _native.record(self.recorded, call, self.channel.handle, self.handle)
+            self.channel.call(call, self.channel.handle, self.handle, outcome=self.recorded)
             trouble = error_of(self.recorded[0]) if self.recorded[0] else None
         super().end()
         return trouble
@@ -172,6 +222,20 @@ class _Shared(Owner):
 
     def _make(self, destroy: Any, parent: _lifetime.Life | None, create: Any, *given: Any) -> None:
         self._create(_ShareLife(f"share.{type(self).__name__}", destroy, parent), create, *given)
+
+
+class _Waiting(Owner):
+    """An object whose calls wait for the peer."""
+
+    _life: _WaitingLife
+
+    def _make(self, destroy: Any, create: Any, *given: Any) -> None:
+        life = _WaitingLife(f"share.{type(self).__name__}", destroy, None)
+        self._create(life, create, *given)
+
+    def _call(self, function: Any, *arguments: Any) -> None:
+        self._check_open()
+        check(self._life.call(function, self._handle, *arguments))
 
 
 class Lent(_Shared):
@@ -256,7 +320,8 @@ class Borrowed(_Shared):
         self._channel, self._owner = channel, _Owner(driver)
         name, destroy = "share.Borrowed", _LIBRARY.vmm_share_end_import
         life = _BorrowedLife(name, destroy, driver, channel._life)
-        self._create(life, _LIBRARY.vmm_share_borrow, channel.handle, driver.handle, request)
+        create = functools.partial(channel._life.call, _LIBRARY.vmm_share_borrow)
+        self._create(life, create, channel.handle, driver.handle, request)
 
     @property
     def _lives(self) -> tuple[_lifetime.Life, ...]:
@@ -298,7 +363,8 @@ class Borrowed(_Shared):
         self._life.alone(self._apply)
 
     def _apply(self) -> None:
-        check(_LIBRARY.vmm_share_apply(self._channel.handle, self._handle))
+        channel = self._channel
+        check(channel._life.call(_LIBRARY.vmm_share_apply, channel.handle, self._handle))
 
     def give_back(self) -> None:
         """Releases the memory and notifies the peer. Raises InUse while an array shows it,
@@ -325,57 +391,47 @@ class _Owner:
         self.driver = driver
 
 
-class Channel(_Shared):
+class Channel(_Waiting):
     """A connection to one peer, from connect(), Listener.accept() or adopt(). Both sides may lend.
-    The end of the connection ends every loan on it."""
+    The end of the connection ends every loan on it. close() ends other threads' calls, which raise
+    Unavailable."""
 
     def __init__(self, create: Any, *given: Any) -> None:
-        self._make(_LIBRARY.vmm_share_close, None, create, *given)
+        self._make(_LIBRARY.vmm_share_close, create, *given)
 
     def fileno(self) -> int:
         """A descriptor for select and poll, readable if next() would not wait; -1 after the
         connection has ended. Do not read from it."""
-        self._check_open()
         number = ctypes.c_int32()
-        check(_LIBRARY.vmm_share_descriptor(self._handle, ctypes.byref(number)))
+        self._call(_LIBRARY.vmm_share_descriptor, ctypes.byref(number))
         return number.value
 
     def lend(self, block: Lent) -> int:
         """Offers the block, waits for the reply, and returns the block's number on this channel.
         Raises the peer's reason for a refusal; Unavailable if no reply came in time, and the offer
         is then withdrawn."""
-        self._check_open()
         number = ctypes.c_uint64()
-        check(
-            _LIBRARY.vmm_share_lend(
-                self._handle, _values.one_of("block", block, Lent).handle, ctypes.byref(number)
-            )
-        )
+        lent = _values.one_of("block", block, Lent).handle
+        self._call(_LIBRARY.vmm_share_lend, lent, ctypes.byref(number))
         return number.value
 
     def update(self, number: int) -> int:
         """Notifies the peer that a followed block has changed; returns its new epoch."""
-        self._check_open()
         epoch = ctypes.c_uint64()
-        check(
-            _LIBRARY.vmm_share_update(
-                self._handle, _values.whole("number", number), ctypes.byref(epoch)
-            )
-        )
+        of = _values.whole("number", number)
+        self._call(_LIBRARY.vmm_share_update, of, ctypes.byref(epoch))
         return epoch.value
 
     def take_back(self, number: int) -> None:
         """Withdraws a block and waits until the peer has released it."""
-        self._check_open()
-        check(_LIBRARY.vmm_share_take_back(self._handle, _values.whole("number", number)))
+        self._call(_LIBRARY.vmm_share_take_back, _values.whole("number", number))
 
     def next(self, timeout_ms: int = 1000) -> Event:
         """Waits for the peer's next event. Raises Unavailable at the timeout, or if the connection
         has ended."""
-        self._check_open()
         event = _share.Event()
         waits = _values.whole("timeout_ms", timeout_ms, 0, (1 << 32) - 1)
-        check(_LIBRARY.vmm_share_next(self._handle, waits, ctypes.byref(event)))
+        self._call(_LIBRARY.vmm_share_next, waits, ctypes.byref(event))
         reason = error_of(event.reason) if event.kind == What.REFUSED else None
         return Event(What(event.kind), event.id, event.epoch, reason)
 
@@ -419,16 +475,18 @@ def _adopt(end: socket.socket, accepts: bool, options: Any, into: Any) -> int:
     return status
 
 
-class Listener(_Shared):
-    """A listening socket at a path, in a directory of this user of mode 0700."""
+class Listener(_Waiting):
+    """A listening socket at a path, in a directory of this user of mode 0700. close() ends other
+    threads' accept(), which raises Unavailable."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         at = _values.path("path", path)
-        self._make(_LIBRARY.vmm_share_stop, None, _LIBRARY.vmm_share_listen, at)
+        self._make(_LIBRARY.vmm_share_stop, _LIBRARY.vmm_share_listen, at)
 
     def accept(self, secret: bytes, *, timeout_ms: int = 1000) -> Channel:
         """Waits for a connection and for the peer's proof. Raises Unavailable at the timeout,
         NotPermitted for another user or secret."""
         self._check_open()
         with _options(secret, timeout_ms) as options:
-            return Channel(_LIBRARY.vmm_share_accept, self._handle, options)
+            accept = functools.partial(self._life.call, _LIBRARY.vmm_share_accept)
+            return Channel(accept, self._handle, options)
