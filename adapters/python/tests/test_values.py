@@ -22,13 +22,17 @@ import tempfile
 import types
 
 import libvmm
+import libvmm.cuda_core
 import libvmm.cupy
 import libvmm.growable
 import libvmm.history
+import libvmm.numba
 import libvmm.rmm
 import libvmm.share
 import libvmm.suspend
 import libvmm.torch
+import libvmm.torch_memory_saver
+import libvmm.vllm
 import pytest
 
 MIB = 1 << 20
@@ -145,13 +149,14 @@ OUT_OF_RANGE = {
         "5 apples",
         "0.5",
         "1GiB\0",
+        "1GiB\ud800",
         "16EiB",
     ],
     NUMBER: [-1, 1 << 64, (1 << 64) + 5],
     FLAG: [2, 5, -1],
-    TEXT: ["ho\0st"],
+    TEXT: ["ho\0st", "\ud800"],
     PAIR: [(7, 0), (0, -1), (0, 1 << 32)],
-    PATH: ["x\0y"],
+    PATH: ["x\0y", "\ud800"],
     REAL: [float("nan"), float("inf"), -0.5, 1.5],
     OBJECT: [],
     FUNCTION: [],
@@ -666,32 +671,92 @@ def test_what_is_closed_says_so():
         libvmm.Pool(driver)
 
 
-def test_an_object_that_was_not_initialised_says_so(bench):
-    def no_init(self):
-        pass
+def public_classes():
+    for name in libvmm.__all__:
+        if inspect.isclass(getattr(libvmm, name)):
+            yield getattr(libvmm, name)
+    for module in (*MODULES.values(), *OF_LIBRARIES):
+        for name, thing in vars(module).items():
+            is_public = not name.startswith("_") and inspect.isclass(thing)
+            if is_public and thing.__module__ == module.__name__:
+                yield thing
 
-    for base in (
-        libvmm.Driver,
-        libvmm.Pool,
-        libvmm.Manager,
-        libvmm.growable.Growable,
-        libvmm.suspend.Suspender,
-    ):
-        made = type("Mine", (base,), {"__init__": no_init})()
-        calls = [made.__enter__, made.close]
-        calls += [getattr(made, name) for name in ("statistics", "trim") if hasattr(base, name)]
-        if issubclass(base, (libvmm.Pool, libvmm.Manager)):
-            suspender = libvmm.suspend.Suspender()
-            calls += [lambda one=made: one.allocate(512), lambda one=made: suspender.add(one, "a")]
-        for call in calls:
-            with pytest.raises(libvmm.InvalidHandle, match=r"Mine .*call super\(\).__init__\(\)"):
-                call()
-        assert not made.is_open
-        del made, calls
-    block = type("Mine", (libvmm.Block,), {"__init__": no_init})()
-    assert "freed" in repr(block)
-    with pytest.raises(libvmm.InvalidHandle, match=r"call super\(\).__init__\(\)"):
-        block.free(0)
+
+def is_made_by_calls(kind):
+    """What calls answer, and what they raise."""
+    of = (enum.Enum, BaseException, ctypes.Structure)
+    return dataclasses.is_dataclass(kind) or issubclass(kind, of)
+
+
+def made_without_init(kind):
+    yield kind.__new__(kind)
+    yield type("Mine", (kind,), {"__init__": lambda self: None})()
+
+
+def uses_of(made):
+    """(name, call) of each attribute and method, with the fewest arguments."""
+    for name in sorted(set(dir(made)) - NO_USES):
+        member = inspect.getattr_static(made, name)
+        if isinstance(member, property):
+            yield name, lambda name=name: getattr(made, name)
+        elif inspect.isfunction(member) and (not name.startswith("_") or name in PROTOCOLS):
+            takes = list(inspect.signature(member).parameters.values())[1:]
+            kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+            needed = [None for each in takes if each.kind in kinds and each.default is each.empty]
+            named = {
+                each.name: None
+                for each in takes
+                if each.kind is each.KEYWORD_ONLY and each.default is each.empty
+            }
+            yield (
+                name,
+                lambda member=member, needed=needed, named=named: member(made, *needed, **named),
+            )
+
+
+PROTOCOLS = ("__enter__", "__dlpack__", "__dlpack_device__")
+OF_LIBRARIES = (libvmm.cuda_core, libvmm.numba, libvmm.torch_memory_saver, libvmm.vllm)
+# Values of the class.
+# What needs none of the object, or Numba's base first.
+NO_USES = {"defer_cleanup", "initialize", "reset", "get_ipc_handle"}
+NO_USES |= {"hook_mode", "memory_margin_bytes"}  # can only be set
+WITHOUT_INIT = {"is_open": False, "interface_version": 1, "is_managed": False}
+WITHOUT_INIT |= {"retain_cpu_backup": True, "enabled": True}
+
+
+@pytest.mark.parametrize(
+    "kind", [each for each in public_classes() if not is_made_by_calls(each)], ids=str
+)
+def test_an_object_that_was_not_initialised_says_so(kind):
+    for made in made_without_init(kind):
+        assert "libvmm" in repr(made) or "Mine" in repr(made)
+        for name, use in uses_of(made):
+            try:
+                done = use()
+                if isinstance(done, contextlib.AbstractContextManager):
+                    done.__enter__()
+                assert done == WITHOUT_INIT[name], name
+            except libvmm.InvalidHandle as said:
+                match = re.search(
+                    r"\w+ was not initialised: call super\(\).__init__\(\)", str(said)
+                )
+                assert match, (name, said)
+            except TypeError as said:
+                assert " is wanted, and None (NoneType) was given" in str(said), (name, said)
+
+
+@pytest.mark.parametrize("label", CALLS)
+def test_a_given_object_that_was_not_initialised_is_named(label, bench):
+    kinds, right = CALLS[label]
+    good = right(bench) if callable(right) else right
+    owns = (libvmm.Pool, libvmm.Manager, libvmm.Driver, libvmm.Block, libvmm.share.Lent)
+    for parameter, kind in kinds.items():
+        for class_ in owns if kind is OBJECT else ():
+            for made in made_without_init(class_):
+                with pytest.raises((TypeError, libvmm.InvalidHandle)) as raised:
+                    function_of(label, bench)(**{**good, parameter: made})
+                said = str(raised.value)
+                assert " is wanted, and " in said or "call super().__init__()" in said, said
 
 
 def test_a_with_of_a_closed_object_is_refused():

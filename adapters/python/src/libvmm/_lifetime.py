@@ -31,7 +31,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from . import _native, _values
-from .errors import Error, InUse, InvalidHandle, UnknownAddress, late
+from .errors import Error, InUse, UnknownAddress, late
 
 Answer = TypeVar("Answer")
 Kind = TypeVar("Kind", bound="Life")
@@ -386,23 +386,10 @@ def lives(kind: type[Kind]) -> list[Kind]:
     return [each for each in held + waiting if isinstance(each, kind) and not each.has_ended]
 
 
-class _Unmade(InvalidHandle, AttributeError):
-    """An InvalidHandle that hasattr() takes for a missing attribute."""
-
-
-class _NoLife:
-    """The life of an object whose __init__ has not run. The object's own attribute hides it."""
-
-    def __get__(self, holder: object, kind: type) -> Life:
-        raise _Unmade(
-            f"the {kind.__name__} was not initialised: call super().__init__() in its __init__()"
-        )
-
-
 class Held(_values.OneOwner):
     """A Python object with a life that ends with it at the latest."""
 
-    _life: Life = _NoLife()  # type: ignore[assignment]
+    _life: Life
 
     def __del__(self, _drop: Callable[[Life], None] = drop) -> None:
         if hasattr(self, "_life"):

@@ -57,6 +57,7 @@ class Owner(_lifetime.Held):
     @property
     def handle(self) -> ctypes.c_void_p:
         """The C library's handle; null after close()."""
+        self._check_initialised()
         return self._life.handle if self.is_open else ctypes.c_void_p()
 
     @property

@@ -12,9 +12,10 @@ import importlib
 import numbers
 import operator
 import os
+import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, TypeVar, Union
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Union
 
 Made = TypeVar("Made")
 Members = TypeVar("Members", bound=enum.IntEnum)
@@ -62,12 +63,31 @@ def once(mark: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return refusing
 
 
-class OneOwner:
-    """A class that is neither copied nor pickled: the copy would end the same object, and another
-    process does not have it. Nor is an object initialised twice."""
+class Initialised:
+    """A class whose objects refuse their use without a call of __init__."""
 
     _mark = "_life"
     """The attribute that an initialised object has."""
+
+    def _check_initialised(self) -> None:
+        from .errors import Unmade
+
+        if self._mark not in vars(self):
+            raise Unmade(
+                f"the {type(self).__name__} was not initialised: call super().__init__() in its "
+                "__init__()"
+            )
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            self._check_initialised()
+            return object.__getattribute__(self, name)  # raises, with the text of a property
+
+
+class OneOwner(Initialised):
+    """A class that is neither copied nor pickled: the copy would end the same object, and another
+    process does not have it. Nor is an object initialised twice."""
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
@@ -175,7 +195,10 @@ def text(name: str, given: Any) -> bytes:
         raise refuse(name, "a str", given)
     if "\0" in given:
         raise _out_of_range(name, "a text without a character 0", repr(given))
-    return given.encode("utf-8", "surrogateescape")
+    try:
+        return given.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise _out_of_range(name, "a text without lone surrogates", repr(given)) from None
 
 
 def path(name: str, given: Any) -> bytes:
@@ -183,6 +206,9 @@ def path(name: str, given: Any) -> bytes:
         found = os.fsencode(given)
     except TypeError:
         raise refuse(name, "a path as a str, bytes or os.PathLike", given) from None
+    except UnicodeEncodeError:
+        wanted = f"a path in the file system's encoding, {sys.getfilesystemencoding()},"
+        raise _out_of_range(name, wanted, repr(given)) from None
     if not found or b"\0" in found:
         raise _out_of_range(name, "a path, not empty and without a character 0,", repr(given))
     return found
@@ -247,6 +273,8 @@ def one_of(
     if not isinstance(given, made):
         first = made if isinstance(made, type) else made[0]
         raise refuse(name, wanted or f"a libvmm.{first.__name__}", given)
+    if isinstance(given, Initialised):
+        given._check_initialised()
     made_object: Made = given
     return made_object
 

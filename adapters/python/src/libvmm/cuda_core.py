@@ -29,10 +29,12 @@ else:
         _core, _Base = None, object
 
 
-class MemoryResource(_Base):
+class MemoryResource(_values.Initialised, _Base):
     """Buffers of a pool, freed on the stream that cuda.core passes. cuda.core before 1.2 does not
     pass the stream of the allocation: freed memory serves new requests after all work submitted to
     the device so far."""
+
+    _mark = "_pool"
 
     @_values.once("_pool")
     def __init__(self, pool: Pool) -> None:

@@ -24,9 +24,11 @@ from .errors import Error, OutOfMemory
 from .pools import Pool
 
 
-class Functions:
+class Functions(_values.Initialised):
     """Memory for CuPy by address. `_malloc` raises, since CuPy does not check the address that an
     allocator's function returns."""
+
+    _mark = "pool"
 
     #: CuPy's error, made of the size, the pool's memory and its budget. None: the pool's own.
     _out_of_memory: Callable[[int, int, int], Exception] | None = None

@@ -383,6 +383,7 @@ class View(_values.OneOwner):
             own.end()
 
     def __enter__(self) -> View:
+        self._check_initialised()
         return self
 
     def __exit__(

@@ -55,6 +55,8 @@ for _name, _arguments in {
 
 
 def _handle_of(owner: Any) -> Any:
+    if isinstance(owner, Owner):
+        owner._check_initialised()
     handle = getattr(owner, "handle", None)
     is_other = isinstance(owner, Owner) and not isinstance(owner, (Pool, Manager))
     if handle is None or is_other:

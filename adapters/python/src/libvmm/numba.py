@@ -37,10 +37,11 @@ def _pointer(at: int) -> Any:
     return ctypes.c_void_p(at) if getattr(_driver, "USE_NV_BINDING", True) else ctypes.c_uint64(at)
 
 
-class MemoryManager(_Base):
+class MemoryManager(_values.Initialised, _Base):
     """An external memory manager: device memory is vmm's, host memory Numba's own."""
 
     driver_name = "cuda"
+    _mark = "_pool"
 
     @_values.once("_pool")
     def __init__(self, *arguments: Any, **named: Any) -> None:

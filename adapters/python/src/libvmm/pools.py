@@ -139,6 +139,7 @@ class Block(_lifetime.Held):
         return _dlpack.device_of(self._owner.driver)
 
     def __enter__(self) -> Block:
+        self._check_initialised()
         return self
 
     def __exit__(

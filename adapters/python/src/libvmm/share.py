@@ -337,11 +337,13 @@ class Borrowed(_Shared):
     @property
     def address(self) -> int:
         """The block's address in this process; 0 after its return. apply() may change it."""
+        self._check_initialised()
         return self.info().address if self.is_open else 0
 
     @property
     def size(self) -> int:
         """The size in bytes."""
+        self._check_initialised()
         return self.info().size if self.is_open else 0
 
     def view(self, dtype: str = "uint8", shape: Sequence[int] | None = None) -> _dlpack.View:
@@ -376,6 +378,7 @@ class Borrowed(_Shared):
 
     def close(self) -> None:
         """Like give_back() while the channel is open; else releases the memory only."""
+        self._check_initialised()
         if not self.is_open:
             return
         if self._channel.is_open:

@@ -399,7 +399,7 @@ class Suspender(Owner):
     @property
     def obstacle(self) -> str:
         """The tag of the region that made the last call fail, or ""."""
-        return (_query(self._handle, None).obstacle or b"").decode()
+        return (_query(self._handle, None).obstacle or b"").decode("utf-8", "surrogateescape")
 
     def read_backup(self, address: int, size: _values.Size) -> bytearray:
         """A copy of the kept contents of suspended memory. Raises UnknownAddress if any of the

@@ -260,8 +260,10 @@ class _Impl:
         self._suspenders.clear()
 
 
-class TorchMemorySaver:
+class TorchMemorySaver(_values.Initialised):
     """The methods of torch_memory_saver's class of the same name."""
+
+    _mark = "_impl"
 
     @_values.once("_impl")
     def __init__(self) -> None:
@@ -372,6 +374,8 @@ class TorchMemorySaver:
     def get_cpu_backup(self, x: Any, zero_copy: bool = False) -> Any:
         """A tensor on the host with the kept contents of a paused tensor; None if it is not paused,
         or was created without a backup. It is a copy also with `zero_copy`."""
+        if not hasattr(x, "is_contiguous"):
+            raise _values.refuse("x", "a tensor of PyTorch", x)
         if not x.is_cuda or not x.is_contiguous():
             raise ValueError("get_cpu_backup() takes a contiguous CUDA tensor")
         torch = _torch()

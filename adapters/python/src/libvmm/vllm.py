@@ -56,11 +56,12 @@ def use_memory_pool(tag: str = "default") -> Iterator[None]:
         yield
 
 
-class VmmBackend(_Base):
+class VmmBackend(_values.Initialised, _Base):
     """RUNNING; after suspend() or discard() SUSPENDED; after resume() RESUMING while some tags are
     suspended, then RUNNING. A failed call leaves the state unchanged."""
 
     _state: str
+    _mark = "_memory"
 
     @_values.once("_memory")
     def __init__(self, memory: Any = None) -> None:
