@@ -16,7 +16,9 @@ import sys
 import types
 
 import libvmm
+import libvmm.cuda_core
 import libvmm.cupy
+import libvmm.numba
 import pytest
 from libvmm import share
 from libvmm.growable import Growable
@@ -264,6 +266,76 @@ def test_an_adapters_allocation():
                 functions._free(each, 0)
         if not interrupter.has_raised:
             return
+
+
+def fail(*_of, **_named):
+    raise ZeroDivisionError
+
+
+def cupys(pool, **fails):
+    def passes(*of):
+        return of
+
+    cuda = types.SimpleNamespace(
+        runtime=types.SimpleNamespace(getDevice=lambda: 0),
+        **{"UnownedMemory": passes, "MemoryPointer": passes, **fails},
+    )
+    functions = libvmm.cupy.Functions(pool, lambda: types.SimpleNamespace(ptr=1))
+    return libvmm.cupy._Allocator(functions, cuda).malloc
+
+
+def numbas(pool):
+    libvmm.numba.MemoryPointer = fail
+    made = libvmm.numba.MemoryManager.__new__(libvmm.numba.MemoryManager)
+    made._pool, made.context = pool, None
+    return made.memalloc
+
+
+def cuda_cores(pool):
+    libvmm.cuda_core._core = types.SimpleNamespace(Buffer=types.SimpleNamespace(from_handle=fail))
+    made = libvmm.cuda_core.MemoryResource.__new__(libvmm.cuda_core.MemoryResource)
+    made._pool, made._has_streams = pool, True
+    return made.allocate
+
+
+# Functions of other libraries that fail behind an allocation, in the adapter's own.
+BEHIND = {
+    "cupy's memory": lambda pool: cupys(pool, UnownedMemory=fail),
+    "cupy's pointer": lambda pool: cupys(pool, MemoryPointer=fail),
+    "numba": numbas,
+    "cuda.core": cuda_cores,
+}
+
+
+@pytest.mark.parametrize("library", BEHIND)
+def test_what_a_library_fails_behind(library, monkeypatch):
+    """A handler comes while the memory is given back."""
+    for module, name in (
+        (libvmm.numba, "_driver"),
+        (libvmm.numba, "MemoryPointer"),
+        (libvmm.cuda_core, "_core"),
+    ):
+        monkeypatch.setattr(module, name, None, raising=False)  # is put back
+
+    def operate(world):
+        with contextlib.suppress(ZeroDivisionError):
+            BEHIND[library](world.pool)(4 * KIB)
+
+    sweep(owner_of("pool"), operate, lambda world, _: world.pool.raw_blocks() == {} or fail())
+
+
+def test_a_subscription_that_is_refused():
+    def prepare(world):
+        world.pool.close()
+
+    def operate(world):
+        with contextlib.suppress(libvmm.InvalidHandle):
+            world.pool.subscribe(print)
+
+    def after(world, _interrupted):
+        assert world.pool._subscribers == {} and world.pool._life.thunks == {}
+
+    sweep(prepare, operate, after)
 
 
 @pytest.mark.parametrize("kind", ALLOCATIONS)

@@ -53,6 +53,23 @@ def waits_for(is_over: Callable[[], bool]) -> bool:
     return False
 
 
+def or_undo(make: Callable[[], Answer], undo: Callable[[], None]) -> Answer:
+    """Returns make(). Unless it returned, undo(), which can be repeated, has run. What is made owns
+    what it is made of: an exception may still drop it here."""
+    made: list[Answer] = []
+    try:
+        made.append(make())
+        return made[0]
+    finally:
+        try:
+            if not made:
+                undo()
+        except BaseException:  # of a handler
+            if not made:
+                undo()
+            raise
+
+
 class _Process:
     """Facts of this process that finalizers read."""
 

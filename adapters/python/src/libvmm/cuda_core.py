@@ -11,11 +11,13 @@ To use it:
 
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING, Any
 
-from . import _values
+from . import _lifetime, _values
+from .errors import OutOfMemory
 from .pools import Pool
-from .rmm import functions
+from .rmm import functions, stream_number
 
 if TYPE_CHECKING:
     _Base: Any = object
@@ -43,18 +45,24 @@ class MemoryResource(_values.Initialised, _Base):
         self._pool = _values.one_of("pool", pool, Pool)
         _values.import_library("cuda_core", "cuda.core", "cuda.core")
         _values.check_cuda(pool, "cuda.core")
-        self._take, self._free = functions(pool)
+        _, self._free = functions(pool)
         self._has_streams = tuple(map(int, _core.__version__.split(".")[:2])) >= (1, 2)
 
     def allocate(self, size: int, stream: Any = None) -> Any:
         """A cuda.core.Buffer. Raises MemoryError if the pool has no memory."""
-        at = self._take(size, stream)
-        try:
+        at, outcome, number = ctypes.c_void_p(), list[int](), stream_number(stream)
+
+        def make() -> Any:
+            if _values.size("size", size):
+                is_per_thread = number == _values.PER_THREAD
+                self._pool._allocate(at, size, 512, 0 if is_per_thread else number)
             named = {"stream": stream} if self._has_streams else {}
-            return _core.Buffer.from_handle(at, size, mr=self, **named)
-        except BaseException:
-            self._free(at, size, stream)
-            raise
+            return _core.Buffer.from_handle(at.value or 0, size, mr=self, **named)
+
+        try:
+            return _lifetime.or_undo(make, lambda: self._pool._give_up(at, outcome))
+        except OutOfMemory as short:
+            raise MemoryError(str(short)) from short
 
     def deallocate(self, ptr: Any, size: int, stream: Any = None) -> None:
         """Called by the buffer's close() and end."""

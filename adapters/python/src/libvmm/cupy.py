@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from . import _values
+from . import _lifetime, _values
 from .errors import Error, OutOfMemory
 from .pools import Pool
 
@@ -52,7 +52,7 @@ class Functions(_values.Initialised):
             self._take(into, size, device)
             return into.value or 0
         except BaseException:
-            self._give_up(into)
+            self._give_up(into, [])
             raise
 
     def _take(self, into: ctypes.c_void_p, size: int, device: int) -> None:
@@ -81,13 +81,11 @@ class Functions(_values.Initialised):
             except TypeError:  # of a class without weak references
                 self._streams[at] = lambda: None
 
-    def _give_up(self, into: ctypes.c_void_p) -> None:
-        """Frees memory that an exception lost, once. Only its stream's earlier work, if any, is
-        ordered before."""
-        at, into.value = into.value, None
-        if at:
-            self._streams.pop(at, None)
-            self.pool._free_unordered(at)
+    def _give_up(self, into: ctypes.c_void_p, outcome: list[int]) -> None:
+        """Frees memory that an exception lost, once. Can be repeated with the same outcome."""
+        if into.value and not outcome:
+            self._streams.pop(into.value, None)
+        self.pool._give_up(into, outcome)
 
     def _free(self, at: int, _device: int) -> None:
         """Frees the memory on the stream of its allocation, or after all work. CuPy calls it where
@@ -142,15 +140,16 @@ class _Allocator:
         """Raises CuPy's OutOfMemoryError; ValueError if the current device is not the pool's; other
         errors of the pool."""
         device, at = self._cuda.runtime.getDevice(), ctypes.c_void_p()
-        try:
+        outcome: list[int] = []
+
+        def make() -> Any:
             if size:
                 self._functions._take(at, size, device)
             owner = _Owner(self._functions, at, device) if size else None
             memory = self._cuda.UnownedMemory(at.value or 0, size, owner, device)
             return self._cuda.MemoryPointer(memory, 0)
-        except BaseException:
-            self._functions._give_up(at)
-            raise
+
+        return _lifetime.or_undo(make, lambda: self._functions._give_up(at, outcome))
 
 
 def allocator(pool: Pool) -> Any:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any
 
-from . import _values
+from . import _lifetime, _values
 from ._drivers import Driver
 from .errors import NotSupported, OutOfMemory
 from .pools import Pool
@@ -72,20 +72,21 @@ class MemoryManager(_values.Initialised, _Base):
         have no stream: freed memory serves new requests after all work submitted to the device so
         far. Raises MemoryError."""
         pool, at, size = self._opened(), ctypes.c_void_p(), _values.size("size", size)
+        outcome: list[int] = []
 
         def finalizer() -> None:
             address, at.value = at.value, None
             if address and pool.is_open:
                 pool._free_unordered(address)
 
-        try:
+        def make() -> Any:
             pool._allocate(at, max(size, 1), 512, 0)
             return MemoryPointer(self.context, _pointer(at.value or 0), size, finalizer=finalizer)
+
+        try:
+            return _lifetime.or_undo(make, lambda: pool._give_up(at, outcome))
         except OutOfMemory as short:
             raise MemoryError(str(short)) from short
-        except BaseException:
-            finalizer()
-            raise
 
     def get_memory_info(self) -> Any:
         """Free and total memory of the device. The pool's free memory counts as free."""

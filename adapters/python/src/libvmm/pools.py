@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from . import _dlpack, _lifetime, _native, _values
 from ._allocators import Allocator, AllocatorLife, BlockLife
 from ._drivers import Driver, Feature, Place, Rights, grants_of
+from ._subscriptions import REMAPPED, Subscribers, thunk_of
 from .errors import InvalidHandle, Status, UnknownAddress, check
 from .reports import (
     PoolStatistics,
@@ -28,7 +29,6 @@ from .reports import (
 )
 
 _LIBRARY = _native.LIBRARY
-_REMAPPED = ctypes.cast(_LIBRARY.vmm_python_remapped, ctypes.c_void_p)
 Made = TypeVar("Made", bound="Block")
 
 
@@ -159,43 +159,15 @@ class Block(_lifetime.Held):
         return f"<libvmm.{type(self).__name__}{at} {size} bytes{state}>"
 
 
-class _Subscribers(dict[object, Callable[[RemapNotice], None]]):
-    """The callbacks of a pool, owned by its Python object."""
-
-
-def _thunk_of(subscribers: weakref.ref[_Subscribers], key: object) -> Any:
-    """Returns the function that the C library calls for one of the callbacks."""
-
-    reported = ""
-
-    @_native.REMAP_CALLBACK
-    def called(_context: int, notice: Any) -> None:
-        nonlocal reported
-        there = subscribers()
-        callback = None if there is None else there.get(key)
-        if callback is None:
-            return
-        seen = notice.contents
-        try:
-            change = RemapNotice(seen.epoch, seen.base or 0, seen.size_bytes, RemapKind(seen.kind))
-            _lifetime.call_back(callback, change)
-        except Exception as trouble:
-            if reported != repr(trouble):
-                reported = repr(trouble)
-                raise
-
-    return called
-
-
 class _PoolLife(AllocatorLife):
     numbers = "PoolStatistics"
 
-    def __init__(self, driver: Driver, subscribers: _Subscribers) -> None:
+    def __init__(self, driver: Driver, subscribers: Subscribers) -> None:
         super().__init__("pool", driver)
         self.subscribers = weakref.ref(subscribers)
         self.thunks: dict[object, tuple[Any, object]] = {}
         """Callbacks by subscription. As long as the C library's pool."""
-        self._left: _Subscribers | None = None
+        self._left: Subscribers | None = None
 
     def free(self, address: int | None, stream: int, outcome: list[int]) -> None:
         _native.record(outcome, _LIBRARY.vmm_pool_free, self.handle, address, stream)
@@ -275,7 +247,7 @@ class Pool(Allocator):
         options.captures_announced = _values.flag("captures_announced", captures_announced)
         options.streams_forgotten = _values.flag("streams_forgotten", streams_forgotten)
         self.driver = driver
-        self._subscribers = _Subscribers()
+        self._subscribers = Subscribers()
         life = _PoolLife(driver, self._subscribers)
         self._create(life, _LIBRARY.vmm_pool_create, driver.handle, ctypes.byref(options))
 
@@ -341,6 +313,14 @@ class Pool(Allocator):
     def _free_unordered(self, address: int) -> None:
         """As free_raw(), after all work of the device."""
         self._life.free_raw(address, _LIBRARY.vmm_pool_free_unordered)
+
+    def _give_up(self, at: ctypes.c_void_p, outcome: list[int]) -> None:
+        """Frees the address of _allocate(), which the caller lost, after all work of the device.
+        Can be repeated with the same outcome."""
+        if at.value and not outcome:
+            self._life.raw.pop(at.value, None)
+            _native.record(outcome, _LIBRARY.vmm_pool_free_unordered, self._handle, at)
+        at.value = None
 
     def _set_access(self, address: int, grants: Any) -> None:
         check(_LIBRARY.vmm_pool_set_access(self._handle, address, grants, len(grants)))
@@ -453,21 +433,24 @@ class Pool(Allocator):
         _values.function("callback", callback)
 
         thunks, key, number = self._life.thunks, object(), ctypes.c_uint64()
-        try:
+
+        def subscribe() -> int:
             self._subscribers[key] = callback
-            thunk = _thunk_of(self._life.subscribers, key)
+            thunk = thunk_of(self._life.subscribers, key)
             thunks[key] = thunk, key  # before the C library has it
-            check(_LIBRARY.vmm_pool_subscribe(self._handle, _REMAPPED, thunk, ctypes.byref(number)))
+            check(_LIBRARY.vmm_pool_subscribe(self._handle, REMAPPED, thunk, ctypes.byref(number)))
             thunks[number.value] = thunk, key
             del thunks[key]
-        except BaseException:
+            return number.value
+
+        def undo() -> None:
             self._subscribers.pop(key, None)
             if number.value:
                 _LIBRARY.vmm_pool_unsubscribe(self._handle, number)
                 thunks.pop(number.value, None)
             thunks.pop(key, None)
-            raise
-        return number.value
+
+        return _lifetime.or_undo(subscribe, undo)
 
     def unsubscribe(self, subscription: int) -> None:
         """Ends a subscription. After it returns the callback is not running and is not called
