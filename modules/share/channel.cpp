@@ -199,9 +199,16 @@ status share_channel::shake_hands() noexcept {
   const bool first = session_.role() == share_role::connecting;
   status done = take_greeting(until_ns);
   if (done && first) done = prove();
-  if (done) done = take_greeting(until_ns);
-  if (done && !first) done = prove();
-  return done;
+  if (!done) return done;
+  done = take_greeting(until_ns);
+  if (first) return done;
+  if (done) return prove();
+  const error& why = done.error();
+  if (why.code != errc::unavailable || why.native == EINTR) return done;
+  return system_error(
+      why.code, static_cast<int>(why.native),
+      "the peer sent its greeting and no proof: of the two ends one accepts and the "
+      "other connects");
 }
 
 // ---- messages ------------------------------------------------------------------------

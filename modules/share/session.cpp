@@ -311,8 +311,10 @@ result<share_session::meaning> share_session::prove(const share_message& message
       proof_of(first ? share_role::connecting : share_role::accepting);
   if (!wanted) return ends(wanted.error());
   if (!is_same_digest(*wanted, message.digest)) {
-    return ends(
-        error{errc::not_permitted, call::none, EACCES, "EACCES", "the peer has another secret"});
+    return ends(error{errc::not_permitted, call::none, EACCES, "EACCES",
+                      first ? "the peer has another secret: both sides need the same one"
+                            : "the peer has another secret, or connects too: of the two ends one "
+                              "accepts and the other connects"});
   }
   if (!first) enter(stage::open);
   check(stage_ != stage::open || has_proved_,

@@ -127,7 +127,8 @@ def test_what_fails_within_the_with_is_recorded_all_the_same(driver, tmp_path):
 def test_a_path_that_cannot_be_written_is_told_before_the_work(driver, tmp_path):
     with libvmm.Pool(driver) as pool:
         for path in (tmp_path / "no" / "folder", tmp_path):
-            with pytest.raises(OSError):
+            said = f"no history can be written there: .*: name a file in a folder.*: '{path}'$"
+            with pytest.raises(OSError, match=said):
                 with libvmm.history.record(pool, path):
                     pytest.fail("the work has begun")
         libvmm.history.start(pool)  # nothing was begun

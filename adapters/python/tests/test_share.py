@@ -348,6 +348,21 @@ def test_a_close_ends_another_threads_wait(waits, call):
     assert not closed.is_open
 
 
+@pytest.mark.parametrize("accepts", [True, False])
+def test_both_ends_of_one_kind_are_named(accepts):
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    secret = share.make_secret()
+    with concurrent.futures.ThreadPoolExecutor() as others:
+        made = [others.submit(share.adopt, each, secret, accepts=accepts) for each in ends]
+        said = [str(each.exception()) for each in made]
+    why = "sent its greeting and no proof" if accepts else "has another secret, or connects too"
+    assert any(
+        f"the peer {why}: of the two ends one accepts and the other" in each for each in said
+    )
+    for each in ends:
+        each.close()
+
+
 def test_wrong_uses_of_sharing_raise(ends, tmp_path):
     client, server = ends
     with pytest.raises(libvmm.Unavailable) as late:

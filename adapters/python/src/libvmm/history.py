@@ -124,8 +124,13 @@ def record(
 ) -> Iterator[None]:
     """start(), and at the end of the with, also after an exception, stop(). A path that cannot be
     written raises OSError before the recording starts; an existing file stays until the end."""
-    with open(os.fsdecode(_values.path("path", path)), "ab"):
-        pass
+    name = os.fsdecode(_values.path("path", path))
+    try:
+        with open(name, "ab"):
+            pass
+    except OSError as trouble:
+        said = f"no history can be written there: {trouble.strerror}: name a file in a folder that "
+        raise OSError(trouble.errno, said + "exists and can be written to", name) from trouble
     start(owner, device=device, **options)
     try:
         yield
