@@ -25,8 +25,7 @@ from .pools import Pool
 
 
 class Functions(_values.Initialised):
-    """Memory for CuPy by address. `_malloc` raises, since CuPy does not check the address that an
-    allocator's function returns."""
+    """Memory for CuPy by address."""
 
     _mark = "pool"
 
@@ -44,16 +43,6 @@ class Functions(_values.Initialised):
         # Of blocks of other streams than the default one: their stream while it exists. Without a
         # lock: the garbage collector may run _free() inside of _malloc().
         self._streams: dict[int, Callable[[], Any]] = {}
-
-    def _malloc(self, size: int, device: int) -> int:
-        """The address of `size` bytes. Raises as _take()."""
-        into = ctypes.c_void_p()
-        try:
-            self._take(into, size, device)
-            return into.value or 0
-        except BaseException:
-            self._give_up(into, [])
-            raise
 
     def _take(self, into: ctypes.c_void_p, size: int, device: int) -> None:
         """Writes the address of `size` bytes. On an exception _give_up() frees the memory. Raises
@@ -161,8 +150,6 @@ def allocator(pool: Pool) -> Any:
     functions = Functions(pool, cupy.cuda.get_current_stream)
     functions._out_of_memory = cupy.cuda.memory.OutOfMemoryError
     functions._foreign = getattr(cupy.cuda, "ExternalStream", ())
-    if not hasattr(cupy.cuda, "UnownedMemory"):
-        return cupy.cuda.PythonFunctionAllocator(functions._malloc, functions._free)
     return _Allocator(functions, cupy.cuda)
 
 

@@ -15,6 +15,7 @@ import gc
 import importlib
 import inspect
 import os
+import random
 import subprocess
 import sys
 import types
@@ -44,6 +45,25 @@ def live(of):
     return of.statistics().live_count
 
 
+def churn(allocate, free, rounds=3000):
+    """Random allocations whose last byte is checked when they are freed."""
+    choose = random.Random(11)
+    live = []
+    for number in range(rounds):
+        if len(live) < 60 or choose.random() < 0.5:
+            size = choose.choice((1, 512, 5000, 300000))
+            at = allocate(size)
+            assert at and at % 256 == 0
+            ctypes.memset(at, number % 256, size)
+            live.append((at, size, number % 256))
+        else:
+            at, size, mark = live.pop(choose.randrange(len(live)))
+            assert ctypes.string_at(at + size - 1, 1)[0] == mark
+            free(at, size)
+    for at, size, _ in live:
+        free(at, size)
+
+
 # ---- CuPy -----------------------------------------------------------------------------------
 
 
@@ -52,13 +72,12 @@ def cupy():
     return pytest.importorskip("cupy")
 
 
-def cupy_malloc(cupy, pool, size, device=0):
-    """As CuPy calls it, but for the current device, which needs a driver."""
+def cupy_malloc(cupy, pool, size, device=0, stream=None):
+    """As CuPy calls it, but for the current device and stream, which need a driver."""
     import libvmm.cupy
 
     made = libvmm.cupy.allocator(pool)
-    stream = types.SimpleNamespace(ptr=0)
-    made._functions._current_stream = lambda: stream
+    made._functions._current_stream = lambda: stream or cupy.cuda.Stream.null
     made._cuda = types.SimpleNamespace(
         MemoryPointer=cupy.cuda.MemoryPointer,
         UnownedMemory=cupy.cuda.UnownedMemory,
@@ -90,6 +109,29 @@ def test_cupy_arrays_hold_their_memory(cupy, pool):
     assert cupy_malloc(cupy, pool, 0).ptr == 0
 
 
+def test_cupy_allocates_and_frees(cupy, pool):
+    live_now = {}
+
+    def allocate(size):
+        memory = cupy_malloc(cupy, pool, size)
+        live_now[memory.ptr] = memory
+        return memory.ptr
+
+    churn(allocate, lambda at, _size: live_now.pop(at), rounds=500)
+    assert live(pool) == 0
+
+
+def test_cupy_streams_that_it_does_not_own(cupy, capfd):
+    """No free names one that may be destroyed, or is another stream in each thread."""
+    with libvmm.Driver("fake") as driver, libvmm.Pool(driver) as pool:
+        foreign = cupy.cuda.ExternalStream(driver.create_stream())
+        kept = [cupy_malloc(cupy, pool, 4 * MIB, stream=foreign)]
+        driver.destroy_stream(foreign.ptr)
+        kept.append(cupy_malloc(cupy, pool, 4 * MIB, stream=cupy.cuda.Stream.ptds))
+        kept.clear()
+        assert live(pool) == 0 and capfd.readouterr().err == ""
+
+
 def test_cupy_arrays_in_cycles_give_their_memory_back(cupy, pool):
     for _ in range(3):
         node = types.SimpleNamespace(
@@ -107,6 +149,9 @@ def test_cupy_out_of_memory_is_its_own_error(cupy, pool):
 
 
 def test_cupy_gets_every_refusal(cupy, pool):
+    for wrong in (-5, (1 << 64) + 5):
+        with pytest.raises(libvmm.InvalidArgument, match=f"and {wrong} was given"):
+            cupy_malloc(cupy, pool, wrong)
     pool.close()
     with pytest.raises(libvmm.InvalidHandle):
         cupy_malloc(cupy, pool, 512)
@@ -235,7 +280,17 @@ def test_rmm_calls_the_functions(rmm, pool):
     assert live(pool) == 0
     with pytest.raises(MemoryError, match="over_budget"):
         made.allocate(1 << 30)
-    assert libvmm.rmm.stream_number(rmm.pylibrmm.stream.DEFAULT_STREAM) == 0
+    churn(made.allocate, made.deallocate, rounds=500)
+    streams = rmm.pylibrmm.stream
+    for stream, number in ((streams.DEFAULT_STREAM, 0), (streams.PER_THREAD_DEFAULT_STREAM, 2)):
+        assert libvmm.rmm.stream_number(stream) == number
+        made.deallocate(made.allocate(512, stream), 512, stream)
+    assert made.allocate(0) == 0
+    made.deallocate(0, 0)
+    last = made.allocate(512)
+    assert live(pool) == 1
+    pool.close()
+    made.deallocate(last, 512)  # a C++ caller has no way to take an error
 
 
 def test_rmm_adaptors_lie_over_it(rmm, pool):
