@@ -308,6 +308,8 @@ export struct multicast_address_binding {
 export struct memory_info {
   std::uint64_t free_bytes = 0;
   std::uint64_t total_bytes = 0;
+  /// With a features::memory_source: that create() may still return at home, beyond a share too.
+  std::uint64_t lendable_bytes = 0;
 
   /// Total less free memory.
   [[nodiscard]] constexpr std::uint64_t used_bytes() const noexcept {

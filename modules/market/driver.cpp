@@ -65,7 +65,10 @@ status tenant_driver::join(const source_maker& make) {
   };
   result<std::unique_ptr<memory_source>> made = make(calls);
   if (!made) return made.error();
-  source_ = std::move(*made);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    source_ = std::move(*made);
+  }
   can_.memory_source = source_->identity();
   relief_.enter_lender({source_->identity(), home()}, this,
                        [](void* of, std::uint64_t bytes, std::int64_t& until_ns) noexcept {
@@ -121,6 +124,10 @@ void tenant_driver::add_giver(const tenant_giver& giver) {
 // Idle memory of all allocators first, then what the program has offered, and what add_giver()
 // names.
 std::uint64_t tenant_driver::ask(const recall_request& what) noexcept {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (source_ == nullptr) return 0;  // of a tenant that this driver is just joining
+  }
   const source_loans& counted = source_->loans();
   const std::uint64_t before = counted.given_bytes();
   const auto given = [&] { return counted.given_bytes() - before; };
@@ -253,8 +260,11 @@ result<memory_info> tenant_driver::query_memory(location where) {
   if (where != home()) return inside().query_memory(where);
   if (!made_in_.is_here()) return refuse_forked(call::memory_info);
   const source_totals now = source_->totals();
+  // A loan serves the next create() calls.
+  const std::uint64_t used_bytes =
+      now.charged_bytes - std::min(now.charged_bytes, source_->loans().bytes());
   return memory_info{now.total_bytes - std::min(now.charged_bytes, now.total_bytes),
-                     now.total_bytes};
+                     now.total_bytes, now.most_bytes - std::min(used_bytes, now.most_bytes)};
 }
 
 result<address_range> tenant_driver::reserve(const reserve_request& request) {

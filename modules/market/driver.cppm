@@ -16,7 +16,7 @@
 // D3  No lock of this driver is held over take() and give(). ask() takes none that a thread holds
 //     while it waits for other tenants, except an observer's, for at most 100 ms.
 // D4  The device's memory is the tenant's share: total is its guarantee, or its limit; free is what
-//     its own charge leaves of it.
+//     its own charge leaves of it, lendable what it leaves of all that the tenant can have.
 //     query_granularity() refuses a size that the owner can never lend to it: out_of_memory.
 // D5  Memory under a fill that the driver refuses to wait for is neither unmapped nor given back.
 //

@@ -134,7 +134,7 @@ bool is_above_limit(const owner_state& state, const tenant_record& tenant) noexc
 std::uint64_t reserve_bytes(const owner_state& state, const tenant_record& borrower) noexcept {
   std::uint64_t sum_bytes = 0;
   for (const tenant_record& each : state.records.tenants()) {
-    if (!each.is_there() || &each == &borrower || each.share.elastic) continue;
+    if (!each.is_there() || each.has_ended || &each == &borrower || each.share.elastic) continue;
     const std::uint64_t charge = claimed_bytes(state, each);
     if (charge >= each.share.guarantee_bytes) continue;
     const bool is_recent = state.now_ns - each.largest_ns < 60'000'000'000;
@@ -148,7 +148,8 @@ std::uint64_t reserve_bytes(const owner_state& state, const tenant_record& borro
 market_reach reach_of(const owner_state& state, const tenant_record& tenant) noexcept {
   market_reach reach{state.options.capacity_bytes, 0, tenant.share};
   for (const tenant_record& each : state.records.tenants()) {
-    if (!each.is_there() || each.is_waiting_to_join || &each == &tenant || each.share.elastic)
+    if (!each.is_there() || each.has_ended || each.is_waiting_to_join || &each == &tenant ||
+        each.share.elastic)
       continue;
     reach.kept_bytes += std::min(each.share.guarantee_bytes, state.options.reserve_bytes);
   }

@@ -59,7 +59,8 @@ bool market_requests::want(tenant_record& from, const market_message& message) {
              message.bytes > reach.most_bytes()) {
     state_.deny(requests.back(),
                 reach.is_at_limit() ? market_reason::limit : market_reason::too_large);
-  } else if (!is_within_limit(state_, from, message.bytes)) {
+  } else if (claimed_bytes(state_, from) > reach.most_bytes() - message.bytes) {
+    // No other tenant can serve it.
     state_.deny(requests.back(), market_reason::limit);
   } else if (message.bytes >= from.largest_bytes ||
              state_.now_ns - from.largest_ns > 60'000'000'000) {

@@ -43,6 +43,15 @@ void source_loans::use(std::uint64_t size_bytes, lent_list& out) {
   }
 }
 
+std::uint64_t source_loans::bytes() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::uint64_t sum_bytes = 0;
+  for (const auto& [thread, each] : of_) {
+    for (const lent_handle& lent : each.handles) sum_bytes += lent.size_bytes;
+  }
+  return sum_bytes;
+}
+
 // ---- one tenant for a process --------------------------------------------------------
 
 namespace {

@@ -222,7 +222,8 @@ void tenant_source::give(std::span<const lent_handle> handles) noexcept {
 
 source_totals tenant_source::totals() const noexcept {
   const guard held(mutex_);
-  return {machine_.reach().total_bytes(), machine_.handles().held_bytes()};
+  const market_reach reach = machine_.reach();
+  return {reach.total_bytes(), machine_.handles().held_bytes(), reach.most_bytes()};
 }
 
 std::string tenant_source::last_refusal() const {

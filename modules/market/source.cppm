@@ -68,6 +68,7 @@ export struct source_callbacks {
 export struct source_totals {
   std::uint64_t total_bytes = 0;  ///< the guarantee, or the limit without one
   std::uint64_t charged_bytes = 0;
+  std::uint64_t most_bytes = 0;  ///< that it can have
 };
 
 /// Memory that threads which are short hold for their next requests.
@@ -87,6 +88,8 @@ class source_loans {
   /// Effects: moves handles that fit into `size_bytes` to `out`, the largest first. Throws
   /// std::bad_alloc, without an effect.
   void use(std::uint64_t size_bytes, lent_list& out);
+  /// The bytes of all loans. Errors: none.
+  [[nodiscard]] std::uint64_t bytes();
   /// The bytes that were given back, by all drivers over the source.
   [[nodiscard]] std::uint64_t given_bytes() const noexcept {
     return given_bytes_.load(std::memory_order_relaxed);

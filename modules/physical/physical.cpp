@@ -19,11 +19,26 @@ std::uint64_t sum_of(const memory_list& memories, std::size_t from) noexcept {
 }
 
 // A lender's limit is not the device's memory, and changes.
-status check_lender(driver_interface& driver, physical_request like, std::uint64_t sum_bytes) {
-  like.size_bytes = sum_bytes;
-  const result<granularity> unit = driver.query_granularity(like);
-  const bool is_beyond = !unit && unit.error().code == errc::out_of_memory;
-  return is_beyond ? status{unit.error()} : status{};
+status check_lender(driver_interface& driver, const physical_request& like,
+                    std::uint64_t used_bytes) {
+  const auto refusal_of = [&](std::uint64_t size_bytes) {
+    physical_request wanted = like;
+    wanted.size_bytes = size_bytes;
+    const result<granularity> unit = driver.query_granularity(wanted);
+    const bool is_beyond = !unit && unit.error().code == errc::out_of_memory;
+    return is_beyond ? status{unit.error()} : status{};
+  };
+  const status sum = refusal_of(like.size_bytes + used_bytes);
+  if (sum || used_bytes == 0) return sum;
+  if (const status alone = refusal_of(like.size_bytes); !alone) return alone;
+  error why = sum.error();
+  why.detail = detail_text()
+                   .add("with the ")
+                   .add_number(used_bytes >> 20)
+                   .add(" MiB that this allocator has mapped, ")
+                   .add(why.detail)
+                   .keep(why.detail);
+  return why;
 }
 
 // Handles of a lender are powers of two, and those of one size pass between tenants as they are:
@@ -203,8 +218,9 @@ status physical_pool::check_room(std::uint64_t size_bytes) noexcept {
       can.lazy_commit && can.memory_source != nullptr && !may_spill()) {
     const physical_statistics now = statistics();
     if (size_bytes <= now.cached_bytes) return {};
-    return check_lender(*driver_, store_.options().like,
-                        size_bytes + (now.held_bytes - now.cached_bytes));
+    physical_request wanted = store_.options().like;
+    wanted.size_bytes = size_bytes;
+    return check_lender(*driver_, wanted, now.held_bytes - now.cached_bytes);
   }
   std::uint64_t limit_bytes = device_bytes(size_bytes);
   if (limit_bytes != 0) limit_bytes += statistics().spilled_bytes;  // which lies elsewhere

@@ -83,7 +83,12 @@ status pool_growth::map_planned(growth_plan& plan) {
 // The limit of the pool's physical memory; 0: unknown.
 std::uint64_t pool_growth::limit_bytes() const noexcept {
   if (options_.budget_bytes != 0) return options_.budget_bytes;
-  return expected_limit_bytes_.load(std::memory_order_relaxed);
+  const std::uint64_t expected_bytes = expected_limit_bytes_.load(std::memory_order_relaxed);
+  const bool is_lent = driver_.feature_set().memory_source != nullptr;
+  if (expected_bytes != 0 || !is_lent) return expected_bytes;
+  const std::optional<memory_info> lender = memory_.query_device();
+  if (!lender || lender->lendable_bytes == 0) return 0;  // a growth is refused, or lies elsewhere
+  return memory_.statistics().held_bytes + lender->lendable_bytes;
 }
 
 // Claims the growth's memory and addresses. If no hole is large enough, stale mappings are unmapped

@@ -392,6 +392,24 @@ TEST(MarketMoving, GivesIdleMemoryThenTailsThenOffers) {
   ASSERT_TRUE(regions.resume());
 }
 
+// A source's thread may call while its driver joins, and until the source has ended.
+TEST(MarketMoving, RecallsBesideTheBeginningAndTheEndOfADriverGiveNothing) {
+  int recall_count = 0;
+  const auto recall = [&](const vmm::source_callbacks& calls) {
+    ++recall_count;
+    EXPECT_EQ(calls.ask(calls.of, {2 * MiB, second_ns, false}), 0u);
+    calls.drop(calls.of, 1);
+  };
+  auto tenant = market_test::open_fake_tenant(
+      vmm::fake::profile::cuda(), 16 * MiB, [&](market_test::own_source& source) {
+        recall(source.calls);
+        source.while_ending = [&recall, calls = source.calls] { recall(calls); };
+      });
+  ASSERT_TRUE(tenant) << vmm::describe(tenant.error());
+  tenant->reset();
+  EXPECT_EQ(recall_count, 2);
+}
+
 // As many bytes as are wanted, of the last segment first, in whole handles.
 TEST(MarketMoving, TailsGoInWholeHandles) {
   const auto tenant = market_test::open_fake_tenant(vmm::fake::profile::cuda(), 64 * MiB);

@@ -22,6 +22,7 @@ class own_source final : public vmm::memory_source {
   own_source(const own_source&) = delete;
   own_source& operator=(const own_source&) = delete;
   ~own_source() override {
+    if (while_ending) while_ending();
     for (const kept& each : all_) {
       EXPECT_TRUE(of_.close_descriptor(each.shared));
       EXPECT_TRUE(of_.release(each.handle));
@@ -72,7 +73,7 @@ class own_source final : public vmm::memory_source {
   }
   vmm::source_totals totals() const noexcept override {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return {capacity_bytes_, charged_bytes_};
+    return {capacity_bytes_, charged_bytes_, capacity_bytes_};
   }
   std::string last_refusal() const override { return "the source is empty"; }
 
@@ -81,6 +82,7 @@ class own_source final : public vmm::memory_source {
   bool others_wait = false;               // longer than what does not wait
   std::vector<std::uint64_t> waits_ns;    // the longest waits of the requests that may wait
   std::function<void()> while_waiting{};  // in a take() that may wait
+  std::function<void()> while_ending{};   // while it ends its callbacks
   vmm::source_callbacks calls{};          // of its tenant
 
  private:
@@ -115,9 +117,10 @@ class own_source final : public vmm::memory_source {
   std::vector<kept> all_;
 };
 
-/// A tenant over a fake driver that it owns.
+/// A tenant over a fake driver that it owns. `prepare` runs while it joins.
 inline vmm::result<std::unique_ptr<vmm::tenant_driver>> open_fake_tenant(
-    const vmm::fake::profile& plays, std::uint64_t capacity_bytes) {
+    const vmm::fake::profile& plays, std::uint64_t capacity_bytes,
+    const std::function<void(own_source&)>& prepare = {}) {
   auto any = vmm::any_backend::own(vmm::fake_driver(plays));
   if (!any) return any.error();
   vmm::fake_driver& fake = *any->get_if<vmm::fake_driver>();
@@ -126,6 +129,7 @@ inline vmm::result<std::unique_ptr<vmm::tenant_driver>> open_fake_tenant(
       [&](const vmm::source_callbacks& calls) -> vmm::result<std::unique_ptr<vmm::memory_source>> {
         auto made = std::make_unique<own_source>(fake, capacity_bytes);
         made->calls = calls;
+        if (prepare) prepare(*made);
         return std::unique_ptr<vmm::memory_source>(std::move(made));
       });
 }

@@ -448,7 +448,9 @@ TEST(MarketOwner, WhatBreaksTheProtocolEndsTheConnection) {
 TEST(MarketOwner, ALostDeviceEndsAll) {
   desk all(1024 * MiB);
   all.join(1);
-  (void)all.want(1, 1024 * MiB);
+  all.join(2);
+  (void)all.want(1, 512 * MiB);
+  (void)all.want(2, 512 * MiB);
   const auto waits = all.want(1, 64 * MiB, 60'000 * ms);  // refused after its stay, not before
   all.owner.lose_device(all.now);
   all.pump();

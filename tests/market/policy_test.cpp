@@ -329,7 +329,7 @@ TEST(MarketPolicy, ADeadlockDoesNotEndAGuaranteedRequest) {
   desk all(1024 * MiB);
   all.join(1, {.priority = 1});
   all.join(2, {.guarantee_bytes = 256 * MiB});
-  (void)all.want(1, 896 * MiB);
+  (void)all.want(1, 832 * MiB);
   (void)all.want(2, 128 * MiB);
   all.pass(100 * ms);
   const auto guaranteed = all.want(2, 128 * MiB, 60'000 * ms);
@@ -342,11 +342,44 @@ TEST(MarketPolicy, ADeadlockDoesNotEndAGuaranteedRequest) {
   EXPECT_FALSE(all.denied.contains(guaranteed));
 }
 
+// Only its own memory could serve it, or that of a guarantee, which is never lent.
+TEST(MarketPolicy, ARequestThatNoOtherTenantCanServeIsRefusedAtOnce) {
+  for (const std::uint64_t guarantee_bytes : {std::uint64_t{0}, 64 * MiB}) {
+    desk all(1024 * MiB);
+    all.join(1);
+    all.join(2, {.guarantee_bytes = guarantee_bytes});
+    const auto lot = all.want(1, 512 * MiB);
+    const std::uint64_t most_bytes = 512 * MiB - guarantee_bytes;
+    const auto beyond = all.want(1, most_bytes + 2 * MiB, 60'000 * ms);
+    EXPECT_EQ(all.denied[beyond], market_reason::limit);
+    (void)all.want(2, 64 * MiB);
+    const auto whole = all.want(1, most_bytes, 60'000 * ms);
+    EXPECT_FALSE(all.denied.contains(whole));
+    EXPECT_EQ(all.has(whole), guarantee_bytes != 0);
+    all.give(1, all.lots[lot]);
+    EXPECT_TRUE(all.has(whole));
+  }
+}
+
+// Its memory is free after a delay; its guarantee is that of its successor at once.
+TEST(MarketPolicy, AKilledTenantsGuaranteeKeepsNothing) {
+  desk all(1024 * MiB);
+  all.join(1);
+  all.join(2, {.guarantee_bytes = 128 * MiB});
+  (void)all.want(1, 768 * MiB);
+  all.owner.ended(2, all.now);
+  all.pump();
+  all.join(3, {.guarantee_bytes = 128 * MiB});
+  EXPECT_EQ(all.kept[1], 128 * MiB);
+  EXPECT_TRUE(all.has(all.want(1, 128 * MiB)));
+}
+
 TEST(MarketPolicy, TimeInWhichSomeAndAllWaitIsCounted) {
   desk all(1024 * MiB);
   all.join(1);
   all.join(2);
-  (void)all.want(1, 1024 * MiB);
+  (void)all.want(1, 512 * MiB);
+  (void)all.want(2, 512 * MiB);
   all.pass(60 * ms);
   (void)all.want(2, 64 * MiB, 60'000 * ms);
   all.pass(10 * ms);

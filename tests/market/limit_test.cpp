@@ -1,0 +1,209 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: an allocator that meets its owner's limit serves the requests that it serves within a
+// budget of the same size, and the refusal of the others is right.
+// Method: random requests, the same for both, over a source of the fake driver; tenants of an owner
+// over the host driver.
+#include "own_source.hpp"
+#include "tenants.hpp"
+
+import vmm.backend;
+import vmm.fake;
+import vmm.host;
+import vmm.manager;
+import vmm.market;
+import vmm.stream;
+
+namespace {
+
+constexpr vmm::stream_handle first_stream = vmm::stream_handle::default_stream;
+constexpr std::uint64_t limit_bytes = 96 * MiB;
+
+// A driver and a budget, which together give at most limit_bytes.
+struct limited {
+  std::unique_ptr<vmm::tenant_driver> driver;
+  std::uint64_t budget_bytes = 0;
+
+  explicit limited(bool has_budget)
+      : driver(market_test::open_fake_tenant(vmm::fake::profile::cuda(),
+                                             has_budget ? 4 * limit_bytes : limit_bytes)
+                   .value()),
+        budget_bytes(has_budget ? limit_bytes : 0) {}
+  vmm::pool_options pool() const {
+    vmm::pool_options made;
+    made.budget_bytes = budget_bytes;
+    return made;
+  }
+  vmm::manager_options manager() const {
+    vmm::manager_options made;
+    made.budget_bytes = budget_bytes;
+    return made;
+  }
+};
+
+// A block of one of two allocators.
+struct placed_block {
+  vmm::address at{};
+  std::uint64_t pages_bytes = 0;
+  std::size_t in = 0;
+};
+
+struct requests {
+  std::uint64_t seed = 0;
+  std::uint64_t most_bytes = 0;  // that are live together
+  bool takes_turns = false;      // an allocator has memory while the other has none
+  int step_count = 2000;
+};
+
+// Whether each request was served: of whole pages and others. All memory ends at times.
+template <class Allocate, class Free>
+std::vector<bool> play(const requests& of, const Allocate& allocate, const Free& free) {
+  std::mt19937_64 random(of.seed);
+  std::size_t turn = 0;
+  std::vector<placed_block> live;
+  std::uint64_t live_bytes = 0;
+  const auto end = [&](std::size_t i) {
+    EXPECT_TRUE(free(live[i]));
+    live_bytes -= live[i].pages_bytes;
+    live.erase(live.begin() + static_cast<std::ptrdiff_t>(i));
+  };
+  std::vector<bool> served;
+  for (int step = 0; step < of.step_count; ++step) {
+    const bool ends_all = random() % 50 == 0;
+    turn += ends_all ? 1 : 0;
+    while (ends_all && !live.empty()) end(live.size() - 1);
+    const std::uint64_t sizes_bytes[] = {2 * MiB, (random() % 8 + 1) * 2 * MiB,
+                                         random() % (20 * MiB) + 1};
+    const std::uint64_t size_bytes = sizes_bytes[random() % 3];
+    placed_block next{{},
+                      (size_bytes + 2 * MiB - 1) / (2 * MiB) * (2 * MiB),
+                      (of.takes_turns ? turn : random()) % 2};
+    if (live_bytes + next.pages_bytes > of.most_bytes) {
+      if (!live.empty()) end(random() % live.size());
+      continue;
+    }
+    const vmm::result<vmm::address> at = allocate(size_bytes, next.in);
+    served.push_back(at.has_value());
+    if (!at) continue;
+    next.at = *at;
+    live.push_back(next);
+    live_bytes += next.pages_bytes;
+  }
+  while (!live.empty()) end(live.size() - 1);
+  return served;
+}
+
+std::vector<bool> play_pool(const limited& in, const requests& of) {
+  vmm::stream_pool pool(*in.driver, in.pool());
+  return play(
+      of, [&](std::uint64_t bytes, std::size_t) { return pool.allocate(bytes, first_stream); },
+      [&](const placed_block& each) { return pool.free(each.at, first_stream); });
+}
+
+std::vector<bool> play_manager(const limited& in, const requests& of) {
+  vmm::manager blocks(*in.driver, in.manager());
+  return play(
+      of, [&](std::uint64_t bytes, std::size_t) { return blocks.allocate(bytes); },
+      [&](const placed_block& each) { return blocks.free(each.at); });
+}
+
+// Segments that change their sizes, beside blocks.
+std::vector<bool> play_growable(const limited& in, const requests& of) {
+  vmm::manager blocks(*in.driver, in.manager());
+  vmm::growable_range range(blocks, {.segment_bytes_max = limit_bytes, .segment_count = 8});
+  std::array<bool, 8> used{};
+  return play(
+      of,
+      [&](std::uint64_t bytes, std::size_t which) -> vmm::result<vmm::address> {
+        const std::size_t next =
+            static_cast<std::size_t>(std::ranges::find(used, false) - used.begin());
+        if (which == 0 || next == used.size()) return blocks.allocate(bytes);
+        const vmm::status grown =
+            range.resize({.size_bytes = bytes, .first_segment = next, .segment_count = 1});
+        if (!grown) return grown.error();
+        used[next] = true;
+        return range.segment(next);
+      },
+      [&](const placed_block& each) {
+        for (std::size_t i = 0; i < used.size(); ++i) {
+          if (!used[i] || range.segment(i).value() != each.at) continue;
+          used[i] = false;
+          return range.resize({.first_segment = i, .segment_count = 1});
+        }
+        return blocks.free(each.at);
+      });
+}
+
+std::size_t refused_of(const std::vector<bool>& served) {
+  return static_cast<std::size_t>(std::ranges::count(served, false));
+}
+
+TEST(MarketLimit, AnOwnersLimitServesWhatABudgetServes) {
+  struct allocator {
+    const char* name;
+    std::vector<bool> (*play)(const limited&, const requests&);
+  };
+  for (const allocator& each : {allocator{"pool", play_pool}, allocator{"manager", play_manager},
+                                allocator{"growable", play_growable}}) {
+    for (std::uint64_t seed = 1; seed <= 24; ++seed) {
+      const requests of{seed, limit_bytes * (seed % 3 + 2) / 4};
+      const std::vector<bool> budget = each.play(limited(true), of);
+      const std::vector<bool> owner = each.play(limited(false), of);
+      // A refusal releases idle memory to the owner, and what follows may differ.
+      const auto [first, second] = std::ranges::mismatch(budget, owner);
+      const bool is_equal = first == budget.end() && second == owner.end();
+      EXPECT_TRUE(is_equal || std::ranges::count(budget.begin(), first, false) != 0)
+          << each.name << ", seed " << seed << ": refused " << refused_of(budget) << " and "
+          << refused_of(owner);
+    }
+  }
+}
+
+// One's idle memory serves the other.
+TEST(MarketLimit, TwoAllocatorsOfATenantServeWhatFitsTogether) {
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    const limited in(false);
+    vmm::stream_pool pool(*in.driver), other(*in.driver);
+    vmm::manager blocks(*in.driver);
+    const bool has_manager = seed % 2 == 0;
+    const auto served = play(
+        {seed, limit_bytes * 3 / 4},
+        [&](std::uint64_t bytes, std::size_t which) {
+          if (which == 0) return pool.allocate(bytes, first_stream);
+          return has_manager ? blocks.allocate(bytes) : other.allocate(bytes, first_stream);
+        },
+        [&](const placed_block& each) {
+          if (each.in == 0) return pool.free(each.at, first_stream);
+          return has_manager ? blocks.free(each.at) : other.free(each.at, first_stream);
+        });
+    EXPECT_EQ(refused_of(served), 0u) << "seed " << seed;
+  }
+}
+
+// Also where one has memory that the other has given.
+TEST(MarketLimit, TwoTenantsByTurnsServeWhatFitsTheOwner) {
+  const market_test::private_directory in;
+  const market_test::owner_process owner(in, "96MiB");
+  std::array<std::unique_ptr<vmm::tenant_driver>, 2> drivers;
+  std::array<std::optional<vmm::stream_pool>, 2> pools;
+  for (std::size_t i = 0; i < drivers.size(); ++i) {
+    drivers[i] = market_test::open_host_tenant(
+                     market_test::options_of(in, "turn-" + std::to_string(i)), 60'000'000'000)
+                     .value();
+    pools[i].emplace(*drivers[i]);
+  }
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    const auto served = play(
+        {.seed = seed, .most_bytes = limit_bytes * 3 / 4, .takes_turns = true, .step_count = 1000},
+        [&](std::uint64_t bytes, std::size_t which) {
+          auto at = pools[which]->allocate(bytes, first_stream);
+          EXPECT_TRUE(at) << vmm::describe(at.error());
+          return at;
+        },
+        [&](const placed_block& each) { return pools[each.in]->free(each.at, first_stream); });
+    EXPECT_EQ(refused_of(served), 0u) << "seed " << seed;
+  }
+}
+
+}  // namespace
