@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "process.h"
-#include "routes.h"
 #include "serving_counts.h"
 #include "settings.h"
 
@@ -333,59 +332,6 @@ place find(device_pointer at, block_facts& into) noexcept {
 }
 
 // ---- all memory ---------------------------------------------------------------------------------
-
-namespace {
-
-bool find_share_of(const device_pools* device, device_share& into) noexcept {
-  if (device == nullptr || device->tenant() == nullptr) return false;
-  const result<memory_info> share = device->tenant()->query_memory(device->tenant()->home());
-  if (!share) return false;
-  into.total_bytes = share->total_bytes;
-  into.free_bytes = std::min(share->free_bytes + device->reusable_bytes(), share->total_bytes);
-  return true;
-}
-
-// 0: the device's own.
-std::uint64_t share_in_variables() {
-  const result<std::optional<tenant_options>> options = tenant_options_from_environment();
-  if (!options || !options->has_value()) return 0;
-  const market_share& share = (*options)->share;
-  return share.guarantee_bytes != 0 ? share.guarantee_bytes : share.limit_bytes;
-}
-
-}  // namespace
-
-bool find_share(device_share& into) noexcept {
-  const gate_guard shared(locks::gate);
-  return find_share_of(process().devices.of_current(), into);
-}
-
-// Without the driver no device is open, and the object of the process is not made yet.
-bool find_share(std::string_view uuid, device_share& into) {
-  if (driver_file() != nullptr) {
-    const gate_guard shared(locks::gate);
-    const device_pools* open = nullptr;
-    process().devices.visit([&](const device_pools& each) {
-      if (market_device_of(each.driver()) == make_market_device(uuid)) open = &each;
-    });
-    if (open != nullptr) return find_share_of(open, into);
-  }
-  into.total_bytes = into.free_bytes = share_in_variables();
-  return into.total_bytes != 0;
-}
-
-std::uint64_t share_of(device_id device) noexcept {
-  {
-    const gate_guard shared(locks::gate);
-    const device_pools* const pools = process().devices.of_device(device);
-    if (pools != nullptr && pools->tenant() == nullptr) return 0;
-    if (pools != nullptr) {
-      const result<memory_info> found = pools->tenant()->query_memory(pools->tenant()->home());
-      return found ? found->total_bytes : 0;
-    }
-  }
-  return share_in_variables();
-}
 
 std::uint64_t reusable_bytes() noexcept {
   const gate_guard shared(locks::gate);

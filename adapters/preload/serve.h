@@ -19,7 +19,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
+#include <string>
 
 #include "abi.h"
 #include "accounts.h"
@@ -53,7 +53,7 @@ enum class free_answer : std::uint8_t {
 /// The block that an address lies in.
 [[nodiscard]] place find(device_pointer at, block_facts& into) noexcept;
 
-/// With VMM_OWNER, a device as this tenant sees it.
+/// With VMM_OWNER, a device as this process sees it: the memory of all of its tenants is taken.
 struct device_share {
   std::uint64_t total_bytes = 0;
   std::uint64_t free_bytes = 0;
@@ -62,7 +62,8 @@ struct device_share {
 [[nodiscard]] bool find_share(device_share& into) noexcept VMM_EXCLUDES(locks::gate);
 /// Of the device with this UUID, as an owner has it. Makes no tenant of the process: until it is
 /// one, the share is that in VMM_TENANT, and all of it is free. Throws std::bad_alloc.
-[[nodiscard]] bool find_share(std::string_view uuid, device_share& into) VMM_EXCLUDES(locks::gate);
+[[nodiscard]] bool find_share(const std::string& uuid, device_share& into)
+    VMM_EXCLUDES(locks::gate);
 /// With VMM_OWNER, the total of a device as this tenant sees it; 0: the device's own. Before the
 /// process is a tenant: from VMM_TENANT.
 [[nodiscard]] std::uint64_t share_of(device_id device) noexcept VMM_EXCLUDES(locks::gate);

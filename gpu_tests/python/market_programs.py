@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part `market` of one_variable.py: three unmodified programs (PyTorch, CuPy, JAX) whose peaks
 sum to 1.6 of the device, one after the other, all at once, and all at once as tenants of an owner.
-Then what NVML shows of the device to a tenant, by pynvml and nvidia-smi.
+Before them, what NVML shows of the device to a tenant, by pynvml and nvidia-smi.
 
 Each prints a line once it can begin, holds its peak for a second after the line "go", and prints
 how many words of it are wrong. JAX takes its peak by its own preallocation."""
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import select
 import shutil
 import subprocess
 import tempfile
@@ -115,7 +116,9 @@ class Started:
             cwd=run.folder,
         )
         assert self.process.stdout is not None
-        self.is_ready = self.process.stdout.readline() == "ready\n"
+        self.is_ready = bool(select.select([self.process.stdout], [], [], LIMIT_S)[0]) and (
+            self.process.stdout.readline() == "ready\n"
+        )
 
     def go(self) -> None:
         if self.is_ready:
@@ -124,7 +127,7 @@ class Started:
             self.process.stdin.flush()
 
     def finish(self) -> tuple[bool, str]:
-        """Whether all of its words are right, and its last line."""
+        """Whether all of its words are right, its last line, and an owner's reason before it."""
         try:
             out, _ = self.process.communicate(timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
@@ -132,7 +135,9 @@ class Started:
             out, _ = self.process.communicate()
         self._err.seek(0)
         lines = (out.strip() or self._err.read().strip() or "no line").splitlines()
-        return self.process.returncode == 0 and lines[-1] == "wrong words: 0", lines[-1][:200]
+        reasons = [each for each in lines[:-1] if " MiB held, " in each]
+        said = " / ".join(each[:400] for each in (*reasons[-1:], lines[-1]))
+        return self.process.returncode == 0 and lines[-1] == "wrong words: 0", said
 
 
 def at_once(run: Runner, names: list[str], total: int, variables: dict[str, str]):
@@ -149,6 +154,7 @@ def measure(run: Runner, found: Found) -> None:
     names = [each for each in PROGRAMS if run.can_import(each)]
     for name in PROGRAMS.keys() - set(names):
         found.add(name, "skipped: it cannot be imported", "", "")
+    show_nvml(run, found)
     if not names:
         return
     total = total_bytes(run)
@@ -172,7 +178,6 @@ def measure(run: Runner, found: Found) -> None:
         ends = "; ".join(f"{name}: {line}" for name, (_, line) in ended.items())
         ratio = f"{seconds / one_by_one:.2f} of one after the other"
         found.add(kind, "WRONG" if is_wrong else "fine", f"{seconds:.1f} s, {ratio}", ends)
-    show_nvml(run, found)
 
 
 def show_nvml(run: Runner, found: Found) -> None:

@@ -99,7 +99,8 @@ struct joint_table {
   }
 
   const process_mark made_in{};
-  std::mutex mutex;
+  std::mutex mutex;                // over a join, which may wait for guarantees, and an end
+  std::mutex listing;              // over changes of the list
   std::vector<joint_source*> all;  // each has a member
 };
 
@@ -124,7 +125,10 @@ class member_source final : public memory_source {
       is_last = joint_.members.empty();
     }
     if (!is_last) return;
-    std::erase(table.all, &joint_);
+    {
+      const std::lock_guard<std::mutex> lock(table.listing);
+      std::erase(table.all, &joint_);
+    }
     delete &joint_;
   }
 
@@ -157,15 +161,29 @@ result<std::unique_ptr<memory_source>> join_market_once(const tenant_options& op
     if (each->options == options)
       return std::unique_ptr<memory_source>(std::make_unique<member_source>(*each, callbacks));
   }
-  table.all.reserve(table.all.size() + 1);
+  {
+    const std::lock_guard<std::mutex> listing(table.listing);
+    table.all.reserve(table.all.size() + 1);
+  }
   auto made = std::make_unique<joint_source>();
   made->options = options;
   auto joined = join_market(options, {made.get(), joint_source::ask, joint_source::drop});
   if (!joined) return joined;
   made->inside = std::move(*joined);
   auto member = std::make_unique<member_source>(*made, callbacks);
+  const std::lock_guard<std::mutex> listing(table.listing);
   table.all.push_back(made.release());
   return std::unique_ptr<memory_source>(std::move(member));
+}
+
+std::uint64_t market_charged_bytes(const market_key& device) {
+  joint_table& table = joint_table::here();
+  const std::lock_guard<std::mutex> lock(table.listing);
+  std::uint64_t bytes = 0;
+  for (const joint_source* const each : table.all) {
+    if (each->options.device == device) bytes += each->inside->totals().charged_bytes;
+  }
+  return bytes;
 }
 
 }  // namespace vmm

@@ -195,4 +195,8 @@ export [[nodiscard]] result<std::unique_ptr<memory_source>> join_market(
 export [[nodiscard]] result<std::unique_ptr<memory_source>> join_market_once(
     const tenant_options& options, const source_callbacks& callbacks);
 
+/// The memory of a device that the tenants of join_market_once() in this process hold. Errors:
+/// none; throws std::bad_alloc. Cost: a lock for each.
+export [[nodiscard]] std::uint64_t market_charged_bytes(const market_key& device);
+
 }  // namespace vmm

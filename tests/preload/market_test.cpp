@@ -66,19 +66,21 @@ TEST(PreloadMarket, TheDeviceIsTheTenantsShare) {
   EXPECT_EQ(seen.code, 0) << seen.err;
 }
 
+std::string nvml_lines(const std::string& first) {
+  return "0: " + first + "1: 1024-600=424 24; 300+124 300+124 300+124\n" +
+         "2: 1024-600=424 24; 300+124 300+124 300+124\n";
+}
+
 // NVML's device is the tenant's share, as cuMemGetInfo's; MIG's and other processes' figures stay.
 TEST(PreloadMarket, NvmlShowsTheTenantsShare) {
-  const auto lines = [](const std::string& first) {
-    return "0: " + first + "1: 1024-600=424 24; 300+124 300+124 300+124\n" +
-           "2: 1024-600=424 24; 300+124 300+124 300+124\n";
-  };
-  const std::string plain = lines("1024-600=424 24; 300+124 300+124 300+124\n");
-  const std::string empty = lines("64-64=0 0; 0+124 0+124 0+124\n");
+  const std::string plain = nvml_lines("1024-600=424 24; 300+124 300+124 300+124\n");
+  const std::string empty = nvml_lines("64-64=0 0; 0+124 0+124 0+124\n");
   const stub_owner owner("96MiB");
   const std::vector<std::string> tenant{owner.variable(), "VMM_TENANT=limit=64MiB",
                                         "VMM_REPORT=off"};
   const child::outcome seen = child::preloaded("vmm", {"market_nvml"}, tenant);
-  EXPECT_EQ(seen.out, empty + lines("64-24=40 0; 40+124 40+124 40+124\n") + "free 64\n" + empty)
+  EXPECT_EQ(seen.out,
+            empty + nvml_lines("64-24=40 0; 40+124 40+124 40+124\n") + "free 64\n" + empty)
       << seen.err;
   EXPECT_EQ(seen.code, 0) << seen.err;
   for (const char* mode : {"off", "monitor"}) {
@@ -88,6 +90,21 @@ TEST(PreloadMarket, NvmlShowsTheTenantsShare) {
   const std::string out = child::preloaded("vmm", {"market_nvml"}, {"VMM_REPORT=off"}).out;
   EXPECT_TRUE(out.starts_with(plain + plain + "free ")) << "no tenant: " << out;
 }
+
+#ifdef VMM_C_LIBRARY
+// Whether the pools here are a tenant yet, or not.
+TEST(PreloadMarket, MemoryOfAnotherTenantOfTheProcessIsNotFree) {
+  if (VMM_PRELOAD_SANITIZED) GTEST_SKIP() << "libvmm.so names types of the stub otherwise";
+  const stub_owner owner("128MiB");
+  const child::outcome seen =
+      child::preloaded("vmm", {"market_library", VMM_C_LIBRARY},
+                       {owner.variable(), "VMM_TENANT=limit=64MiB", "VMM_REPORT=off"});
+  EXPECT_EQ(seen.code, 0) << seen.out << seen.err;
+  EXPECT_EQ(seen.out, "create 0 allocate 0\n" + nvml_lines("64-24=40 0; 40+124 40+124 40+124\n") +
+                          "free 24\n" + nvml_lines("64-24=40 0; 40+124 40+124 40+124\n"))
+      << seen.err;
+}
+#endif
 
 // As with VMM_BUDGET: both pools have one share, and the driver serves no request beyond it.
 TEST(PreloadMarket, ThePoolsOfADeviceShareOneTenant) {

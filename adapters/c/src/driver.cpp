@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -19,6 +20,7 @@
 #include "objects.hpp"
 
 import vmm.backend;
+import vmm.market;
 import vmm.optimizer;
 import vmm.registry;
 
@@ -31,6 +33,15 @@ constexpr std::size_t name_bytes = 64;
 // driver. Its own idle memory it releases when a create of theirs fails.
 std::uint64_t relieve(std::int32_t device, std::uint64_t wanted_bytes) noexcept {
   return vmm::relieve({nullptr, vmm::device(device)}, wanted_bytes);
+}
+
+// What the tenants here hold of a device, for the preload library's figures of its memory.
+std::uint64_t held(const char* device) noexcept {
+  try {
+    return vmm::market_charged_bytes(vmm::make_market_device(device));
+  } catch (const std::bad_alloc&) {
+    return 0;
+  }
 }
 
 // Null, or why a name and a device do not fit. The registry reports errors of the name alone.
@@ -156,8 +167,11 @@ void join_preload() noexcept {
     void* const there = ::dlopen("libvmm_preload.so", RTLD_NOW | RTLD_NOLOAD);
     if (there == nullptr) return false;
     using join = void (*)(std::uint64_t (*)(std::int32_t, std::uint64_t));
+    using join_tenants = void (*)(std::uint64_t (*)(const char*));
     const auto call = reinterpret_cast<join>(::dlsym(there, "vmm_preload_join"));
+    const auto tenants = reinterpret_cast<join_tenants>(::dlsym(there, "vmm_preload_join_tenants"));
     if (call != nullptr) call(&relieve);
+    if (tenants != nullptr) tenants(&held);
     return call != nullptr;
   }();
   (void)is_joined;

@@ -369,6 +369,26 @@ void market_nvml(const arguments&) {
   calls.show();
 }
 
+// Memory of libvmm.so's tenant is not free for this one either.
+void market_library(const arguments& all) {
+  const nvml_calls calls;
+  const driver cu = load_started();
+  void* const library = dlopen(all.at(0).data(), RTLD_NOW);
+  must(library != nullptr && calls.library != nullptr, "the libraries");
+  void* allocator = nullptr;
+  void* block = nullptr;
+  using create = int(const void*, void**);
+  using allocate = int(void*, std::uint64_t, std::int32_t, void*, void**);
+  std::printf("create %d", reinterpret_cast<create*>(dlsym(library, "vmm_allocator_create"))(
+                               nullptr, &allocator));
+  std::printf(" allocate %d\n",
+              reinterpret_cast<allocate*>(dlsym(library, "vmm_allocator_allocate"))(
+                  allocator, 40 * mebibyte, 0, nullptr, &block));
+  calls.show();
+  std::printf("free %zu\n", memory_of(cu).free_bytes / mebibyte);
+  calls.show();
+}
+
 // What one process has freed serves the other, whose turn comes once: an owner leaves a tenant in
 // peace that requests again what it gave.
 void market_pair(const arguments&) {
