@@ -40,10 +40,10 @@ class Stream:
 
 
 def take(functions, size):
-    """The address of an allocation."""
+    """What _free() takes of an allocation."""
     into = ctypes.c_void_p()
-    functions._take(into, size, 0)
-    return into.value
+    of = functions._take(into, size, 0)
+    return into.value, of, []
 
 
 def test_cupy_frees_on_the_stream_that_allocated():
@@ -53,7 +53,7 @@ def test_cupy_frees_on_the_stream_that_allocated():
         functions = libvmm.cupy.Functions(pool, lambda: current[0])
         at = take(functions, 4 << 20)
         kept, current[0] = current[0], Stream()
-        functions._free(at, 0)
+        functions._free(*at)
         free = [r for r in pool.regions() if r.kind is libvmm.RegionKind.FREE and r.size >= 4 << 20]
         assert [r.stream for r in free] == [kept.ptr]
         pool.forget_stream(stream)
@@ -68,7 +68,7 @@ def test_cupy_names_no_stream_that_has_ended(capfd):
         at = take(functions, 4 << 20)
         driver.destroy_stream(current[0].ptr)
         current[0] = Stream()
-        functions._free(at, 0)
+        functions._free(*at)
         assert take(functions, 4 << 20)
         assert pool.statistics().live_count == 1 and capfd.readouterr().err == ""
 
@@ -100,7 +100,7 @@ def test_streams_end_before_their_arrays(monkeypatch, capfd, made):
             return (take(functions, size) if made else of_rmm(size, stream)), stream
 
         def free(at, stream):
-            functions._free(at, 0) if made else to_rmm(at, 0, stream)
+            functions._free(*at) if made else to_rmm(at, 0, stream)
 
         for number in range(60):
             current[0] = (made or Stream)(driver.create_stream())

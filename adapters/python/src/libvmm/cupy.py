@@ -40,14 +40,11 @@ class Functions(_values.Initialised):
         _values.function("current_stream", current_stream)
         self.pool = _values.one_of("pool", pool, Pool)
         self._current_stream = current_stream
-        # Of blocks of other streams than the default one: their stream while it exists. Without a
-        # lock: the garbage collector may run _free() inside of _malloc().
-        self._streams: dict[int, Callable[[], Any]] = {}
 
-    def _take(self, into: ctypes.c_void_p, size: int, device: int) -> None:
-        """Writes the address of `size` bytes. On an exception _give_up() frees the memory. Raises
-        CuPy's OutOfMemoryError; ValueError for a device that is not the pool's; other errors of the
-        pool."""
+    def _take(self, into: ctypes.c_void_p, size: int, device: int) -> Callable[[], Any] | None:
+        """Writes the address of `size` bytes, and returns what _free() takes. Raises CuPy's
+        OutOfMemoryError; ValueError for a device that is not the pool's; other errors of the pool.
+        """
         size = _values.size("size", size)
         self._check_device(device)
         stream = self._current_stream()
@@ -61,37 +58,24 @@ class Functions(_values.Initialised):
             shortage = self.pool.last_shortage()
             held, limit = (shortage.held_bytes, shortage.budget_bytes) if shortage else (0, 0)
             raise self._out_of_memory(size, held, limit) from short
-        at = into.value or 0
         if is_per_thread or isinstance(stream, self._foreign):
-            self._streams[at] = lambda: None
-        elif number:
-            try:
-                self._streams[at] = weakref.ref(stream)
-            except TypeError:  # of a class without weak references
-                self._streams[at] = lambda: None
-
-    def _give_up(self, into: ctypes.c_void_p, outcome: list[int]) -> None:
-        """Frees memory that an exception lost, once. Can be repeated with the same outcome."""
-        if into.value and not outcome:
-            self._streams.pop(into.value, None)
-        self.pool._give_up(into, outcome)
-
-    def _free(self, at: int, _device: int) -> None:
-        """Frees the memory on the stream of its allocation, or after all work. CuPy calls it where
-        nothing can be raised: a failure is one line on stderr."""
-        if not at:
-            return
-        of = self._streams.pop(at, None)
-        stream = of() if of is not None else None
+            return lambda: None
+        if not number:
+            return None
         try:
-            if not self.pool.is_open:
-                return
-            if of is None:
-                self.pool.free_raw(at)
-            elif stream is not None:
-                self.pool.free_raw(at, int(stream.ptr))
-            else:
-                self.pool._free_unordered(at)
+            return weakref.ref(stream)
+        except TypeError:  # of a class without weak references
+            return lambda: None
+
+    def _free(self, at: int, of: Callable[[], Any] | None, outcome: list[int]) -> None:
+        """Frees the memory on the stream of its allocation, which `of` returns while it exists, or
+        after all work; on the default stream where `of` is None. CuPy's arrays end where nothing
+        can be raised: a failure is one line on stderr. Can be repeated with the same outcome."""
+        stream = of() if of is not None else None
+        number = 0 if of is None else None if stream is None else int(stream.ptr)
+        try:
+            if self.pool.is_open:
+                self.pool._free_once(at, number, outcome)
         except Error as trouble:
             print(f"libvmm.cupy: {at:#x} was not freed: {trouble}", file=sys.stderr)
 
@@ -107,14 +91,28 @@ class Functions(_values.Initialised):
 class _Owner:
     """Frees the memory of one array after its last view, also in a reference cycle."""
 
-    __slots__ = ("_at", "_device", "_functions")
+    __slots__ = ("_at", "_functions", "_of", "_outcome")
 
-    def __init__(self, functions: Functions, at: ctypes.c_void_p, device: int) -> None:
-        self._functions, self._at, self._device = functions, at, device
+    def __init__(
+        self, functions: Functions, at: ctypes.c_void_p, of: Callable[[], Any] | None
+    ) -> None:
+        self._functions, self._at, self._of = functions, at, of
+        self._outcome: list[int] = []
 
     def __del__(self) -> None:
-        at, self._at.value = self._at.value, None
-        self._functions._free(at or 0, self._device)
+        try:
+            self._end()
+        finally:
+            try:
+                self._end()
+            except BaseException:  # of a handler
+                self._end()
+                raise
+
+    def _end(self) -> None:
+        if self._at.value:
+            self._functions._free(self._at.value, self._of, self._outcome)
+            self._at.value = None
 
 
 class _Allocator:
@@ -132,13 +130,12 @@ class _Allocator:
         outcome: list[int] = []
 
         def make() -> Any:
-            if size:
-                self._functions._take(at, size, device)
-            owner = _Owner(self._functions, at, device) if size else None
+            of = self._functions._take(at, size, device) if size else None
+            owner = _Owner(self._functions, at, of) if size else None
             memory = self._cuda.UnownedMemory(at.value or 0, size, owner, device)
             return self._cuda.MemoryPointer(memory, 0)
 
-        return _lifetime.or_undo(make, lambda: self._functions._give_up(at, outcome))
+        return _lifetime.or_undo(make, lambda: self._functions.pool._give_up(at, outcome))
 
 
 def allocator(pool: Pool) -> Any:

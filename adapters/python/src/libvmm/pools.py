@@ -312,7 +312,19 @@ class Pool(Allocator):
 
     def _free_unordered(self, address: int) -> None:
         """As free_raw(), after all work of the device."""
-        self._life.free_raw(address, _LIBRARY.vmm_pool_free_unordered)
+        self._free_once(address, None, [])
+
+    def _free_once(self, address: int, stream: int | None, outcome: list[int]) -> None:
+        """As free_raw(), where `stream` is None after all work of the device. Can be repeated with
+        the same outcome."""
+
+        def free(*arguments: Any) -> int:
+            name = "vmm_pool_free" if stream is not None else "vmm_pool_free_unordered"
+            _native.record(outcome, getattr(_LIBRARY, name), *arguments)
+            return outcome[-1]
+
+        if not outcome:
+            self._life.free_raw(address, free, *(() if stream is None else (stream,)))
 
     def _give_up(self, at: ctypes.c_void_p, outcome: list[int]) -> None:
         """Frees the address of _allocate(), which the caller lost, after all work of the device.
