@@ -7,6 +7,7 @@ runs there; before each n-th where LIBVMM_TEST_STRIDE is n. After each, the Pyth
 with the C library, the operation can be repeated, and all memory, pools and drivers are given
 back."""
 
+import concurrent.futures
 import contextlib
 import dis
 import gc
@@ -726,3 +727,30 @@ def test_a_socket_that_a_channel_adopts():
         assert len(os.listdir("/proc/self/fd")) == world.descriptors
 
     sweep(prepare, operate, after)
+
+
+@pytest.mark.parametrize("call", ["next", "accept", "fileno"])
+def test_calls_that_wait_for_a_peer(call, tmp_path):
+    os.chmod(tmp_path, 0o700)
+    secret = share.make_secret()
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with concurrent.futures.ThreadPoolExecutor() as others:
+        other = others.submit(share.adopt, ends[0], secret, accepts=True)
+        channel, peer = share.adopt(ends[1], secret, accepts=False), other.result()
+    with channel, peer, share.Listener(tmp_path / "door") as listener:
+        waits = listener if call == "accept" else channel
+        calls = {
+            "next": lambda: channel.next(0),
+            "accept": lambda: listener.accept(secret, timeout_ms=0),
+            "fileno": channel.fileno,
+        }
+
+        def operate(_world):
+            with contextlib.suppress(libvmm.Unavailable):
+                calls[call]()
+
+        def after(_world, _interrupted):
+            assert waits._life.inside == {} and libvmm._lifetime.thread.callbacks == 0
+            operate(None)
+
+        sweep(nothing, operate, after)
