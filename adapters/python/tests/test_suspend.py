@@ -388,6 +388,8 @@ def test_contents_of_a_dropped_suspender_are_kept(driver, weights):
     sleeper.resume()
     assert driver.read(block.address, 4) == b"kept"
     sleeper.close()
+    # Of a thread that had found it before another one recovered and closed it.
+    assert not _lifetime.revive(Suspender.__new__(Suspender), sleeper._life)
     block.free()
 
 

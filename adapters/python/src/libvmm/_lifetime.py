@@ -364,17 +364,20 @@ def left(kind: type[Kind]) -> list[Kind]:
 def revive(holder: Any, life: Life) -> bool:
     """Gives a life of left() to another holder; False if it has one."""
     mine: Any = []
-    is_done = False
+    is_left = is_done = False
 
     def undo() -> None:
         if not is_done and life._keepers.get(_OBJECT) is mine:
-            life._is_left = True
-            if life not in _left:
+            if is_left:
+                life._is_left = True
+            if is_left and life not in _left:
                 _left.append(life)
             life._keepers.pop(_OBJECT, None)
 
     try:
         if life._keepers.setdefault(_OBJECT, mine) is mine:
+            is_left = life in _left  # another thread may have revived and ended it
+        if is_left:
             life._is_left, life._tries = False, 0
             hold(holder, life)
             _left.remove(life)
