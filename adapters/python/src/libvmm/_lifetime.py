@@ -30,7 +30,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from . import _native, _values
+from . import _native, _objects
 from .errors import Error, InUse, UnknownAddress, late
 
 Answer = TypeVar("Answer")
@@ -406,7 +406,7 @@ def lives(kind: type[Kind]) -> list[Kind]:
     return [each for each in held + waiting if isinstance(each, kind) and not each.has_ended]
 
 
-class Held(_values.OneOwner):
+class Held(_objects.OneOwner):
     """A Python object with a life that ends with it at the latest."""
 
     _life: Life

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import ctypes
 import enum
-import functools
 import importlib
 import numbers
 import operator
 import os
 import sys
-import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Union
+from typing import Any, TypeVar, Union
 
 Made = TypeVar("Made")
 Members = TypeVar("Members", bound=enum.IntEnum)
@@ -33,73 +31,6 @@ def import_library(adapter: str, module: str, shown: str) -> Any:
         if isinstance(why, ModuleNotFoundError) and module.startswith(str(why.name)):
             raise ImportError(f"{needs}, which is not installed") from why
         raise ImportError(f"{needs}, which cannot be imported: {why}") from why
-
-
-_BEGUN = "_begun"  # the thread inside __init__
-
-
-def once(mark: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """For an __init__ that refuses an object which has the attribute `mark`: a second call would
-    drop the memory of the first."""
-
-    def refusing(init: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(init)
-        def first(self: Any, *arguments: Any, **named: Any) -> None:
-            own, mine = vars(self), (threading.get_ident(),)
-            try:
-                # An __init__ calls its base's, on the same thread.
-                if own.setdefault(_BEGUN, mine) != mine or mark in own:
-                    raise TypeError(
-                        f"this libvmm.{type(self).__name__} has been initialised and is as before: "
-                        "make another object instead of a second call of __init__()"
-                    )
-                init(self, *arguments, **named)
-            finally:
-                if own.get(_BEGUN) is mine:
-                    del own[_BEGUN]
-
-        return first
-
-    return refusing
-
-
-class Initialised:
-    """A class whose objects refuse their use without a call of __init__."""
-
-    _mark = "_life"
-    """The attribute that an initialised object has."""
-
-    def _check_initialised(self) -> None:
-        from .errors import Unmade
-
-        if self._mark not in vars(self):
-            raise Unmade(
-                f"the {type(self).__name__} was not initialised: call super().__init__() in its "
-                "__init__()"
-            )
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            self._check_initialised()
-            return object.__getattribute__(self, name)  # raises, with the text of a property
-
-
-class OneOwner(Initialised):
-    """A class that is neither copied nor pickled: the copy would end the same object, and another
-    process does not have it. Nor is an object initialised twice."""
-
-    def __init_subclass__(cls, **named: Any) -> None:
-        super().__init_subclass__(**named)
-        if "__init__" in vars(cls):
-            cls.__init__ = once(cls._mark)(cls.__init__)  # type: ignore[method-assign]
-
-    def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        name = type(self).__name__
-        raise TypeError(
-            f"a libvmm.{name} is not copied or pickled: it owns what it names. Pass "
-            f"the object itself; libvmm.share lends memory to other processes"
-        )
 
 
 def refuse(name: str, wanted: str, given: object) -> TypeError:
@@ -273,8 +204,9 @@ def one_of(
     if not isinstance(given, made):
         first = made if isinstance(made, type) else made[0]
         raise refuse(name, wanted or f"a libvmm.{first.__name__}", given)
-    if isinstance(given, Initialised):
-        given._check_initialised()
+    check = getattr(type(given), "_check_initialised", None)
+    if check is not None:
+        check(given)
     made_object: Made = given
     return made_object
 

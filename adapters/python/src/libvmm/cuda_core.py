@@ -14,7 +14,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any
 
-from . import _lifetime, _values
+from . import _lifetime, _objects, _values
 from .errors import OutOfMemory
 from .pools import Pool
 from .rmm import functions, stream_number
@@ -31,14 +31,14 @@ else:
         _core, _Base = None, object
 
 
-class MemoryResource(_values.Initialised, _Base):
+class MemoryResource(_objects.Initialised, _Base):
     """Buffers of a pool, freed on the stream that cuda.core passes. cuda.core before 1.2 does not
     pass the stream of the allocation: freed memory serves new requests after all work submitted to
     the device so far."""
 
     _mark = "_pool"
 
-    @_values.once("_pool")
+    @_objects.once("_pool")
     def __init__(self, pool: Pool) -> None:
         """Raises ImportError without cuda.core, InvalidArgument for a pool of another driver than
         "cuda" on a machine with a GPU."""

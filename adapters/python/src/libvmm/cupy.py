@@ -19,12 +19,12 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from . import _lifetime, _values
+from . import _lifetime, _objects, _values
 from .errors import Error, OutOfMemory
 from .pools import Pool
 
 
-class Functions(_values.Initialised):
+class Functions(_objects.Initialised):
     """Memory for CuPy by address."""
 
     _mark = "pool"
@@ -35,7 +35,7 @@ class Functions(_values.Initialised):
     #: The class of streams whose handles the object does not own.
     _foreign: type | tuple[()] = ()
 
-    @_values.once("pool")
+    @_objects.once("pool")
     def __init__(self, pool: Pool, current_stream: Callable[[], Any]) -> None:
         _values.function("current_stream", current_stream)
         self.pool = _values.one_of("pool", pool, Pool)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from . import _dlpack, _growable, _lifetime, _native, _values
+from . import _dlpack, _growable, _lifetime, _native, _objects, _values
 from ._owner import HandleLife, Owner
 from .errors import InUse, InvalidArgument, InvalidHandle, check
 from .managers import Manager, Part, parts_of
@@ -323,7 +323,7 @@ class _Base(_lifetime.Held):
         self._life.pin = self._shown._life
 
 
-class View(_values.OneOwner):
+class View(_objects.OneOwner):
     """Segments of a range as one tensor. The view pins them until release() or its end, and so does
     each consumer."""
 

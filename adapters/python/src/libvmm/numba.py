@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any
 
-from . import _lifetime, _values
+from . import _lifetime, _objects, _values
 from ._drivers import Driver
 from .errors import NotSupported, OutOfMemory
 from .pools import Pool
@@ -37,13 +37,13 @@ def _pointer(at: int) -> Any:
     return ctypes.c_void_p(at) if getattr(_driver, "USE_NV_BINDING", True) else ctypes.c_uint64(at)
 
 
-class MemoryManager(_values.Initialised, _Base):
+class MemoryManager(_objects.Initialised, _Base):
     """An external memory manager: device memory is vmm's, host memory Numba's own."""
 
     driver_name = "cuda"
     _mark = "_pool"
 
-    @_values.once("_pool")
+    @_objects.once("_pool")
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._pool: Pool | None = None

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from . import _native, _values
+from . import _native, _objects, _values
 from ._drivers import Driver
 from .errors import Error, UnknownAddress, check
 from .pools import Capture, Pool
@@ -260,12 +260,12 @@ class _Impl:
         self._suspenders.clear()
 
 
-class TorchMemorySaver(_values.Initialised):
+class TorchMemorySaver(_objects.Initialised):
     """The methods of torch_memory_saver's class of the same name."""
 
     _mark = "_impl"
 
-    @_values.once("_impl")
+    @_objects.once("_impl")
     def __init__(self) -> None:
         self._impl: _Impl | None = None
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from . import _native, _values
+from . import _native, _objects
 from .errors import Error, InvalidArgument
 from .torch_memory_saver import _Impl
 
@@ -56,14 +56,14 @@ def use_memory_pool(tag: str = "default") -> Iterator[None]:
         yield
 
 
-class VmmBackend(_values.Initialised, _Base):
+class VmmBackend(_objects.Initialised, _Base):
     """RUNNING; after suspend() or discard() SUSPENDED; after resume() RESUMING while some tags are
     suspended, then RUNNING. A failed call leaves the state unchanged."""
 
     _state: str
     _mark = "_memory"
 
-    @_values.once("_memory")
+    @_objects.once("_memory")
     def __init__(self, memory: Any = None) -> None:
         super().__init__()
         self._memory = memory if memory is not None else _memory()
