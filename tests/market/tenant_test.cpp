@@ -186,6 +186,7 @@ TEST(MarketTenant, TheDriversOfAProcessAreOneTenant) {
   const auto other = opened(options_of(in, "other"));
   ASSERT_TRUE(idle.free(idle.allocate(40 * MiB).value()));
   EXPECT_EQ(second->source().totals().charged_bytes, 40 * MiB);
+  EXPECT_EQ(vmm::market_charged_bytes(options.device), 40 * MiB);
 }
 
 // Idle memory of a manager goes to a tenant that waits.
