@@ -100,9 +100,9 @@ void tenant_driver::leave() noexcept {
     imports.swap(imports_);
   }
   for (const auto& [id, each] : imports) (void)inside().release(each);
-  // Callbacks read the pointer until the source's destructor has ended them.
-  delete source_.get();
-  (void)source_.release();
+  std::unique_ptr<memory_source> gone;  // there until its destructor has ended the callbacks
+  const std::lock_guard<std::mutex> lock(mutex_);
+  gone = std::move(source_);
 }
 
 result<std::unique_ptr<tenant_driver>> open_tenant(any_backend inside,
@@ -124,17 +124,19 @@ void tenant_driver::add_giver(const tenant_giver& giver) {
 // Idle memory of all allocators first, then what the program has offered, and what add_giver()
 // names.
 std::uint64_t tenant_driver::ask(const recall_request& what) noexcept {
+  memory_source* source = nullptr;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (source_ == nullptr) return 0;  // of a tenant that this driver is just joining
+    source = source_.get();
   }
-  const source_loans& counted = source_->loans();
+  if (source == nullptr) return 0;  // this driver joins a tenant that is there, or leaves it
+  const source_loans& counted = source->loans();
   const std::uint64_t before = counted.given_bytes();
   const auto given = [&] { return counted.given_bytes() - before; };
   const std::int64_t until_ns =
       unix_os::clock_ns() +
       static_cast<std::int64_t>(std::min<std::uint64_t>(what.within_ns, 3'600'000'000'000));
-  const relief_key key{source_->identity(), home()};
+  const relief_key key{source->identity(), home()};
   (void)relieve(key, what.bytes);
   for (const relief_rank rank : {relief_rank::tail, relief_rank::discard, relief_rank::keep}) {
     const bool is_late = unix_os::clock_ns() >= until_ns;
