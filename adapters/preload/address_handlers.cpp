@@ -24,8 +24,11 @@ result_code memory_info(const call_site& site, std::size_t* free_bytes, std::siz
   if (is_managed()) {
     managed::device_share share;
     if (managed::find_share(share)) {
+      if (total_bytes != nullptr) {
+        share = share.within(*total_bytes);
+        *total_bytes = share.total_bytes;
+      }
       *free_bytes = share.free_bytes;
-      if (total_bytes != nullptr) *total_bytes = share.total_bytes;
       return answer;
     }
     *free_bytes += managed::reusable_bytes();

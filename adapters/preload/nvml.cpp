@@ -10,7 +10,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <new>
 #include <string>
@@ -49,9 +48,10 @@ std::string uuid_of(nvml::device_id device) {
 
 template <class Memory>
 void set(const managed::device_share& share, Memory& memory) noexcept {
-  memory.total_bytes = std::min(memory.total_bytes, share.total_bytes);
-  memory.free_bytes = std::min(memory.total_bytes, share.free_bytes);
-  memory.used_bytes = memory.total_bytes - memory.free_bytes;
+  const managed::device_share seen = share.within(memory.total_bytes);
+  memory.total_bytes = seen.total_bytes;
+  memory.free_bytes = seen.free_bytes;
+  memory.used_bytes = seen.used_bytes();
 }
 
 void show(const managed::device_share& share, nvml::memory* memory) noexcept {
@@ -68,8 +68,7 @@ template <class Row>
 void show(const managed::device_share& share, const unsigned* count, Row* rows) noexcept {
   if (rows == nullptr) return;
   for (Row* each = rows; each != rows + *count; ++each) {
-    if (each->pid == static_cast<unsigned>(getpid()))
-      each->used_bytes = share.total_bytes - share.free_bytes;
+    if (each->pid == static_cast<unsigned>(getpid())) each->used_bytes = share.used_bytes();
   }
 }
 

@@ -17,6 +17,7 @@
 // It imports what it uses, so it comes after every include of the standard library.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -57,6 +58,13 @@ enum class free_answer : std::uint8_t {
 struct device_share {
   std::uint64_t total_bytes = 0;
   std::uint64_t free_bytes = 0;
+
+  [[nodiscard]] std::uint64_t used_bytes() const noexcept { return total_bytes - free_bytes; }
+  /// Of a device with that memory, which a share may exceed.
+  [[nodiscard]] device_share within(std::uint64_t device_bytes) const noexcept {
+    const std::uint64_t total = std::min(total_bytes, device_bytes);
+    return {total, total - std::min(total, used_bytes())};
+  }
 };
 /// Of the current context's device.
 [[nodiscard]] bool find_share(device_share& into) noexcept VMM_EXCLUDES(locks::gate);

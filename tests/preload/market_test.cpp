@@ -83,6 +83,13 @@ TEST(PreloadMarket, NvmlShowsTheTenantsShare) {
             empty + nvml_lines("64-24=40 0; 40+124 40+124 40+124\n") + "free 64\n" + empty)
       << seen.err;
   EXPECT_EQ(seen.code, 0) << seen.err;
+  const std::string large =
+      child::preloaded("vmm", {"market_nvml"},
+                       {owner.variable(), "VMM_TENANT=limit=2GiB", "VMM_REPORT=off"})
+          .out;
+  EXPECT_TRUE(large.starts_with(nvml_lines("1024-1024=0 0; 0+124 0+124 0+124\n") +
+                                nvml_lines("1024-984=40 0; 40+124 40+124 40+124\n")))
+      << "a share above the device: " << large;
   for (const char* mode : {"off", "monitor"}) {
     const std::string out = child::preloaded(mode, {"market_nvml"}, tenant).out;
     EXPECT_TRUE(out.starts_with(plain + plain + "free ")) << mode << out;
