@@ -66,52 +66,40 @@ TEST(PreloadMarket, TheDeviceIsTheTenantsShare) {
   EXPECT_EQ(seen.code, 0) << seen.err;
 }
 
-std::string nvml_lines(const std::string& first) {
-  return "0: " + first + "1: 1024-600=424 24; 300+124 300+124 300+124\n" +
-         "2: 1024-600=424 24; 300+124 300+124 300+124\n";
-}
-
-// NVML's device is the tenant's share, as cuMemGetInfo's; MIG's and other processes' figures stay.
+// NVML's device is the tenants' share, as cuMemGetInfo's, whichever of the process' tenants holds
+// memory; MIG's and other processes' figures stay.
 TEST(PreloadMarket, NvmlShowsTheTenantsShare) {
-  const std::string plain = nvml_lines("1024-600=424 24; 300+124 300+124 300+124\n");
-  const std::string empty = nvml_lines("64-64=0 0; 0+124 0+124 0+124\n");
-  const stub_owner owner("96MiB");
-  const std::vector<std::string> tenant{owner.variable(), "VMM_TENANT=limit=64MiB",
-                                        "VMM_REPORT=off"};
-  const child::outcome seen = child::preloaded("vmm", {"market_nvml"}, tenant);
-  EXPECT_EQ(seen.out,
-            empty + nvml_lines("64-24=40 0; 40+124 40+124 40+124\n") + "free 64\n" + empty)
-      << seen.err;
-  EXPECT_EQ(seen.code, 0) << seen.err;
-  const std::string large =
-      child::preloaded("vmm", {"market_nvml"},
-                       {owner.variable(), "VMM_TENANT=limit=2GiB", "VMM_REPORT=off"})
-          .out;
-  EXPECT_TRUE(large.starts_with(nvml_lines("1024-1024=0 0; 0+124 0+124 0+124\n") +
-                                nvml_lines("1024-984=40 0; 40+124 40+124 40+124\n")))
-      << "a share above the device: " << large;
-  for (const char* mode : {"off", "monitor"}) {
-    const std::string out = child::preloaded(mode, {"market_nvml"}, tenant).out;
-    EXPECT_TRUE(out.starts_with(plain + plain + "free ")) << mode << out;
-  }
-  const std::string out = child::preloaded("vmm", {"market_nvml"}, {"VMM_REPORT=off"}).out;
-  EXPECT_TRUE(out.starts_with(plain + plain + "free ")) << "no tenant: " << out;
-}
-
-#ifdef VMM_C_LIBRARY
-// Whether the pools here are a tenant yet, or not.
-TEST(PreloadMarket, MemoryOfAnotherTenantOfTheProcessIsNotFree) {
-  if (VMM_PRELOAD_SANITIZED) GTEST_SKIP() << "libvmm.so names types of the stub otherwise";
+  const std::string plain = "1024-600=424 24; 300+124 300+124 300+124\n";
   const stub_owner owner("128MiB");
-  const child::outcome seen =
-      child::preloaded("vmm", {"market_library", VMM_C_LIBRARY},
-                       {owner.variable(), "VMM_TENANT=limit=64MiB", "VMM_REPORT=off"});
-  EXPECT_EQ(seen.code, 0) << seen.out << seen.err;
-  EXPECT_EQ(seen.out, "create 0 allocate 0\n" + nvml_lines("64-24=40 0; 40+124 40+124 40+124\n") +
-                          "free 24\n" + nvml_lines("64-24=40 0; 40+124 40+124 40+124\n"))
-      << seen.err;
-}
+  const auto lines = [&](const std::string& first) {
+    return "0: " + first + "1: " + plain + "2: " + plain;
+  };
+  const auto expect = [&](const std::vector<std::string>& words, const std::string& before,
+                          const std::string& after, const std::vector<std::string>& variables) {
+    const child::outcome seen = child::preloaded("", words, variables);
+    EXPECT_TRUE(seen.out.starts_with(lines(before) + lines(after) + "free "))
+        << variables.back() << "\n"
+        << seen.out << seen.err;
+    EXPECT_TRUE(seen.out.ends_with(lines(after))) << seen.out;
+    EXPECT_EQ(contains(seen.out, "free 24\n"), contains(after, "64-24=40")) << seen.out;
+    EXPECT_EQ(seen.code, 0) << seen.err;
+  };
+  const std::string empty = "64-64=0 0; 0+124 0+124 0+124\n";
+  const std::string held = "64-24=40 0; 40+124 40+124 40+124\n";
+  const std::string share = "VMM_TENANT=limit=64MiB";
+  const std::vector<std::string> word{"market_nvml"};
+  expect(word, empty, held, {owner.variable(), share, "VMM_REPORT=off", "VMM_MODE=vmm"});
+  expect(word, "1024-1024=0 0; 0+124 0+124 0+124\n", "1024-984=40 0; 40+124 40+124 40+124\n",
+         {owner.variable(), "VMM_TENANT=limit=2GiB", "VMM_REPORT=off", "VMM_MODE=vmm"});
+  for (const char* mode : {"VMM_MODE=off", "VMM_MODE=monitor"})
+    expect(word, plain, plain, {owner.variable(), share, "VMM_REPORT=off", mode});
+  expect(word, plain, plain, {share, "VMM_REPORT=off", "VMM_MODE=vmm"});
+#ifdef VMM_C_LIBRARY
+  if (!VMM_PRELOAD_SANITIZED)  // it names types of the stub otherwise
+    expect({"market_nvml", VMM_C_LIBRARY}, empty, held,
+           {owner.variable(), share, "VMM_REPORT=off", "VMM_MODE=vmm"});
 #endif
+}
 
 // As with VMM_BUDGET: both pools have one share, and the driver serves no request beyond it.
 TEST(PreloadMarket, ThePoolsOfADeviceShareOneTenant) {

@@ -50,7 +50,6 @@ constexpr std::array words{
     word{"budget", budget},
     word{"market", market},
     word{"market_nvml", market_nvml},
-    word{"market_library", market_library},
     word{"market_pair", market_pair},
     word{"reset", reset},
     word{"per_thread", per_thread},

@@ -310,7 +310,7 @@ void market(const arguments&) {
 
 namespace {
 
-struct nvml_calls {
+struct library_calls {
   template <class... Parameters>
   int call(const char* name, Parameters... parameters) const {
     const auto found = reinterpret_cast<int (*)(Parameters...)>(dlsym(library, name));
@@ -356,34 +356,25 @@ struct nvml_calls {
 
 }  // namespace
 
-// The device as NVML shows it: before the driver is loaded, and as a tenant.
-void market_nvml(const arguments&) {
-  const nvml_calls calls;
+// The device as NVML shows it: before the driver is loaded, and once a tenant of this process holds
+// 40 MiB: this library's, or that of libvmm.so, which a word names.
+void market_nvml(const arguments& all) {
+  const library_calls calls;
   must(calls.library != nullptr, "libnvidia-ml.so.1");
   calls.show();
   const driver cu = load_started();
-  const device_pointer at = make(cu, 40 * mebibyte);
-  calls.show();
-  must(cu.free(at) == code::success, "a free");
-  std::printf("free %zu\n", memory_of(cu).free_bytes / mebibyte);
-  calls.show();
-}
-
-// Memory of libvmm.so's tenant is not free for this one either.
-void market_library(const arguments& all) {
-  const nvml_calls calls;
-  const driver cu = load_started();
-  void* const library = dlopen(all.at(0).data(), RTLD_NOW);
-  must(library != nullptr && calls.library != nullptr, "the libraries");
-  void* allocator = nullptr;
-  void* block = nullptr;
-  using create = int(const void*, void**);
-  using allocate = int(void*, std::uint64_t, std::int32_t, void*, void**);
-  std::printf("create %d", reinterpret_cast<create*>(dlsym(library, "vmm_allocator_create"))(
-                               nullptr, &allocator));
-  std::printf(" allocate %d\n",
-              reinterpret_cast<allocate*>(dlsym(library, "vmm_allocator_allocate"))(
-                  allocator, 40 * mebibyte, 0, nullptr, &block));
+  if (all.empty()) {
+    (void)make(cu, 40 * mebibyte);
+  } else {
+    const library_calls other{dlopen(all.at(0).data(), RTLD_NOW)};
+    void* allocator = nullptr;
+    void* block = nullptr;
+    must(other.library != nullptr, "libvmm.so");
+    must(other.call("vmm_allocator_create", static_cast<const void*>(nullptr), &allocator) == 0 &&
+             other.call("vmm_allocator_allocate", allocator, std::uint64_t{40 * mebibyte}, 0,
+                        static_cast<void*>(nullptr), &block) == 0,
+         "a block of libvmm.so");
+  }
   calls.show();
   std::printf("free %zu\n", memory_of(cu).free_bytes / mebibyte);
   calls.show();
