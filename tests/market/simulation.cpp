@@ -249,6 +249,9 @@ void simulation::check_denial(const market_message& message, std::uint64_t link)
   }
   if (charge + least->second > guarantee) return;
   if (owner_->state().usable_bytes < device_bytes_) return;  // the driver is to blame
+  // Its lot came in slow creates, one after the other, until it was not awaited any more.
+  const bool is_late = now_ns_ - deadline->second >= owner_->state().options.build_ns;
+  if (is_late && owner_->state().creating != 0) return;
   if (guaranteed > device_bytes_) return;  // admitted by an earlier owner, and others since
   const std::int64_t since_ns = side.since_ns.at(message.request);
   bool is_blamed = false;
