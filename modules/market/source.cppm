@@ -115,7 +115,8 @@ export class memory_source {
   /// Requires: bytes that are a positive multiple of market_granule_bytes. Effects: appends handles
   /// of exactly `what.bytes` to `out`, in descending sizes. Waits until they come or are refused,
   /// at most `what.within_ns`. Errors: out_of_memory (the text names the holders), over_budget (the
-  /// limit), unavailable (no owner), not_permitted (a forked child).
+  /// limit, or, with what the tenant has, more than it can have: at once), unavailable (no owner),
+  /// not_permitted (a forked child).
   [[nodiscard]] virtual status take(const lot_request& what, lent_list& out) = 0;
   /// Effects: none; refuses bytes that take() can never return to this tenant. Errors:
   /// out_of_memory, over_budget (the limit). Cost: a lock.
