@@ -109,9 +109,11 @@ export class share_channel {
   /// ends. Returns its number here. Errors: in_use (share_loans_max are lent), invalid_argument (a
   /// fake driver's handles have no descriptors), as exported_block::describe, unavailable.
   [[nodiscard]] result<std::uint64_t> send(const exported_block& block) noexcept;
-  /// send(), and waits for the reply; withdraws the offer if none comes in time. Errors: as send;
-  /// the reason of a refusal.
+  /// send() and await_reply(). Errors: theirs.
   [[nodiscard]] result<std::uint64_t> lend(const exported_block& block) noexcept;
+  /// Waits for the reply to send(); withdraws the offer if none comes in time. Returns the number.
+  /// Errors: unavailable; the reason of a refusal.
+  [[nodiscard]] result<std::uint64_t> await_reply(std::uint64_t id) noexcept;
   /// Notifies the importer that a followed block has changed. Requires: the peer has accepted it.
   /// Effects: returns the new epoch. Errors: as send.
   [[nodiscard]] result<std::uint64_t> update(std::uint64_t id) noexcept;

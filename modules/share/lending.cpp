@@ -65,14 +65,17 @@ result<std::uint64_t> share_channel::send(const exported_block& block) noexcept 
 
 result<std::uint64_t> share_channel::lend(const exported_block& block) noexcept {
   const result<std::uint64_t> id = send(block);
-  if (!id) return id;
+  return id ? await_reply(*id) : id;
+}
+
+result<std::uint64_t> share_channel::await_reply(std::uint64_t id) noexcept {
   constexpr std::array replies{share_event::what::accepted, share_event::what::refused,
                                share_event::what::released};
-  const result<share_event> answer = wait_for(*id, replies);
-  // The caller has no number of the offer.
-  if (!answer && usable() && withdraw(*id)) return offer_withdrawn();
+  const result<share_event> answer = wait_for(id, replies);
+  // The caller of lend() has no number of the offer.
+  if (!answer && usable() && withdraw(id)) return offer_withdrawn();
   if (!answer) return answer.error();
-  check(answer->id == *id, "the reply names another block");
+  check(answer->id == id, "the reply names another block");
   if (answer->kind == share_event::what::accepted) return id;
   return refuse(answer->kind == share_event::what::refused ? answer->reason : errc::unavailable,
                 "the peer refused the block");

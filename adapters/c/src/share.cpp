@@ -389,14 +389,20 @@ vmm_status vmm_share_end_export(vmm_export* block) VMM_NOEXCEPT {
 }
 
 vmm_status vmm_share_lend(vmm_channel* channel, vmm_export* block, uint64_t* id) VMM_NOEXCEPT {
-  return on_object<channel_object>(channel, [&](channel_object& on) {
-    return on_object<export_object>(block, [&](export_object& lent) -> vmm_status {
+  return on_object<channel_object>(channel, [&](channel_object& on) -> vmm_status {
+    std::uint64_t number = 0;
+    const vmm_status sent = on_object<export_object>(block, [&](export_object& lent) -> vmm_status {
       if (id == nullptr) return fail_null();
-      const auto number = on.channel.lend(lent.block);
-      if (!number) return fail(number.error());
-      *id = *number;
+      const auto offered = on.channel.send(lent.block);
+      if (!offered) return fail(offered.error());
+      number = *offered;
       return VMM_SUCCESS;
     });
+    if (sent != VMM_SUCCESS) return sent;
+    const auto accepted = on.channel.await_reply(number);  // without the block's lock
+    if (!accepted) return fail(accepted.error());
+    *id = *accepted;
+    return VMM_SUCCESS;
   });
 }
 

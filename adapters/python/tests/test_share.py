@@ -311,6 +311,18 @@ def test_a_handler_runs_in_a_wait_and_ends_it(waits, alarm, call):
         waits.channel.next(10)
 
 
+def test_a_block_that_is_being_lent_is_in_use(waits):
+    with concurrent.futures.ThreadPoolExecutor() as others:
+        other = others.submit(waits.lend)
+        while not waits.lent.info().lent:
+            time.sleep(0.001)
+        with pytest.raises(libvmm.InUse, match="lent"):
+            waits.lent.close()
+        assert not other.done()
+        waits.channel.close()
+        assert isinstance(other.exception(), libvmm.Unavailable)
+
+
 def test_handlers_cut_no_handshake(waits, alarm):
     """The peer begins after some of them."""
     seen, begins = [], threading.Event()
