@@ -43,8 +43,7 @@ struct plan {
 
 constexpr vmm::stream_handle stream = vmm::stream_handle::default_stream;
 
-class rig {
- public:
+struct rig {
   rig(vmm::driver_interface& on, const plan& of) : driver(on), wanted(of) {}
 
   void finish() const {

@@ -284,8 +284,7 @@ class caching_subject {
   return static_cast<std::size_t>(vmm::tools::live_bytes_of(size_bytes) / block_bytes);
 }
 
-class malloc_subject {
- public:
+struct malloc_subject {
   using handle = void*;
   [[gnu::noinline]] handle take(std::uint64_t size_bytes, std::uint16_t = 0) {
     return std::malloc(scaled(size_bytes));

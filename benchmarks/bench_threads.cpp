@@ -78,8 +78,7 @@ class own_pools {
   std::vector<std::unique_ptr<pool_source>> each_;
 };
 
-class c_library {
- public:
+struct c_library {
   [[nodiscard]] void* take(std::uint64_t size_bytes, unsigned) {
     void* const at = std::malloc(size_bytes);
     if (at == nullptr) stop("malloc has no memory");

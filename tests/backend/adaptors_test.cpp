@@ -102,8 +102,7 @@ class bare_driver {
   vmm::features can_{.host_accessible = true, .max_mapping_count = 12};
 };
 
-class full_driver : public bare_driver {
- public:
+struct full_driver : bare_driver {
   using bare_driver::bare_driver;
 
   vmm::result<vmm::stream_handle> create_stream() {

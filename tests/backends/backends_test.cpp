@@ -19,8 +19,7 @@ namespace {
 
 using vmm::errc;
 
-class Backends : public testing::Test {
- protected:
+struct Backends : testing::Test {
   void SetUp() override {
     ::unsetenv("VMM_BACKEND");
     ::unsetenv("VMM_LOG");

@@ -16,8 +16,7 @@ import vmm.stream;
 namespace both {
 
 template <class Allocator>
-class Both : public testing::Test {
- protected:
+struct Both : testing::Test {
   static constexpr bool is_manager = std::is_same_v<Allocator, vmm::manager>;
 
   void SetUp() override {

@@ -61,8 +61,7 @@ inline vmm_allocator* make_allocator(const char* driver) {
 }
 
 // Everything on one driver, closed in order and found whole at the end.
-class Bench : public testing::Test {
- protected:
+struct Bench : testing::Test {
   void open(const char* name) {
     ASSERT_GOOD(vmm_driver_open(name, VMM_ANY_DEVICE, &driver));
     ASSERT_GOOD(vmm_pool_create(driver, nullptr, &pool));

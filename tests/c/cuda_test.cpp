@@ -11,8 +11,7 @@
 
 namespace {
 
-class Cuda : public c_test::Bench {
- protected:
+struct Cuda : c_test::Bench {
   void SetUp() override {
     ASSERT_EQ(setenv("VMM_CUDA_LIBRARY", VMM_STANDIN_LIBRARY, 1), 0);
     open("cuda:0");
@@ -114,8 +113,7 @@ TEST_F(Cuda, IdleMemoryOfAnotherDeviceIsLeftAlone) {
 // ---- captures ----------------------------------------------------------------------------------
 
 // The program's own calls of the driver that the library has loaded.
-class Captures : public Cuda {
- protected:
+struct Captures : Cuda {
   void SetUp() override {
     Cuda::SetUp();
     standin = dlopen(VMM_STANDIN_LIBRARY, RTLD_NOW);

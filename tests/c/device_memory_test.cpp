@@ -18,8 +18,7 @@ namespace {
 using vmm::stream_handle, vmm_c::block_counts, vmm_c::block_index, vmm_c::device_memory,
     vmm_c::live_block;
 
-class DeviceMemory : public testing::Test {
- protected:
+struct DeviceMemory : testing::Test {
   DeviceMemory() : opened_(vmm::any_backend::own(std::make_unique<vmm::fake_driver>())) {
     fake = opened_->get_if<vmm::fake_driver>();
     fake->set_manual(true);

@@ -11,8 +11,7 @@ namespace {
 
 using c_test::sized;
 
-class Growable : public c_test::Bench {
- protected:
+struct Growable : c_test::Bench {
   vmm_growable* make(std::uint64_t most, std::uint64_t segments = 1) {
     vmm_growable_options options;
     EXPECT_GOOD(vmm_growable_options_init(&options, sizeof(options)));
@@ -36,8 +35,7 @@ class Growable : public c_test::Bench {
   }
 };
 
-class GrowableOnHost : public Growable {
- protected:
+struct GrowableOnHost : Growable {
   void SetUp() override { open("host"); }
 };
 

@@ -13,8 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 using c_test::Bench;
 
-class History : public Bench {
- protected:
+struct History : Bench {
   void SetUp() override {
     Bench::SetUp();
     folder = fs::temp_directory_path() / ("vmm_c_history_" + std::to_string(::getpid()));

@@ -28,8 +28,7 @@ constexpr std::size_t size_bytes = head_bytes + count * sizeof(std::int64_t);
 // A child starts threads, which ThreadSanitizer allows on request.
 extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
 
-class Leases : public testing::Test {
- protected:
+struct Leases : testing::Test {
   void SetUp() override {
     ASSERT_EQ(::pipe(ready_), 0);
     const int file =

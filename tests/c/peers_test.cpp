@@ -9,8 +9,7 @@
 
 namespace {
 
-class Peers : public c_test::Bench {
- protected:
+struct Peers : c_test::Bench {
   void SetUp() override {
     ASSERT_EQ(setenv("VMM_CUDA_LIBRARY", VMM_STANDIN_LIBRARY, 1), 0);
     open("cuda:0");

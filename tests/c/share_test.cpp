@@ -20,8 +20,7 @@ namespace {
 
 using c_test::manager_defaults, c_test::sized;
 
-class Share : public testing::Test {
- protected:
+struct Share : testing::Test {
   void SetUp() override {
     ASSERT_GOOD(vmm_share_options_init(&options, sizeof(options)));
     EXPECT_EQ(options.timeout_ms, 1000U);
@@ -126,8 +125,7 @@ TEST_F(Share, NoCopyOfTheSecretStaysOnAStack) {
 }
 
 // A manager's block of 2 MiB that is exported: pinned, or followed by its borrower.
-class ManagersBlock : public Share {
- protected:
+struct ManagersBlock : Share {
   void begin(bool followed) {
     vmm_manager_options memory = manager_defaults();
     memory.shareable = VMM_SHARE_POSIX_FD;
@@ -360,8 +358,7 @@ std::size_t reserved_count() {  // mappings of the process
 // process with threads starts one, which ThreadSanitizer allows on request.
 extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
 
-class TwoProcesses : public testing::Test {
- protected:
+struct TwoProcesses : testing::Test {
   template <class Work>
   void start(Work&& work) {
     ASSERT_EQ(::pipe(there_), 0);

@@ -11,8 +11,7 @@ namespace {
 
 using c_test::sized;
 
-class SuspendC : public c_test::Bench {
- protected:
+struct SuspendC : c_test::Bench {
   void start(const char* name, std::uint32_t tier = VMM_BACKUP_BEST) {
     open(name);
     vmm_suspender_options options;

@@ -16,8 +16,7 @@ using c_test::Bench, c_test::sized;
 constexpr int thread_count = 4;
 constexpr int rounds = 400;
 
-class Threads : public Bench {
- protected:
+struct Threads : Bench {
   void SetUp() override { open("host"); }
 };
 

@@ -17,8 +17,7 @@ namespace {
 using c_test::Bench, c_test::call_with_handle, c_test::manager_defaults, c_test::pool_defaults,
     c_test::sized, c_test::takes;
 
-class Use : public Bench {
- protected:
+struct Use : Bench {
   [[nodiscard]] vmm_pool_statistics numbers() const {
     auto out = sized<vmm_pool_statistics>();
     EXPECT_GOOD(vmm_pool_get_statistics(pool, &out));
@@ -26,8 +25,7 @@ class Use : public Bench {
   }
 };
 
-class UseOfTheHost : public Use {
- protected:
+struct UseOfTheHost : Use {
   void SetUp() override { open("host"); }
 };
 
@@ -571,8 +569,7 @@ TEST_F(UseOfTheHost, BytesGoThroughTheDriver) {
 
 // ---- allocators that are kept ------------------------------------------------------------------
 
-class KeptAllocator : public testing::Test {
- protected:
+struct KeptAllocator : testing::Test {
   void SetUp() override {
     made = c_test::make_allocator("fake");
     calls.struct_size = sizeof(calls);

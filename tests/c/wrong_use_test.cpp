@@ -22,8 +22,7 @@ bool says(const std::string& part) {
   return std::string(vmm_last_error_text()).find(part) != std::string::npos;
 }
 
-class WrongUse : public Bench {
- protected:
+struct WrongUse : Bench {
   [[nodiscard]] void* handle_of(takes kind) const {
     switch (kind) {
       case takes::driver: return driver;

@@ -18,8 +18,7 @@ constexpr std::uint64_t program_count = 300;
 
 /// Reports that the work before an event has finished, without waiting for it.
 template <class Driver>
-class impatient : public Driver {
- public:
+struct impatient : Driver {
   using Driver::Driver;
   [[nodiscard]] vmm::status synchronize_event(vmm::event_handle) { return {}; }
 };

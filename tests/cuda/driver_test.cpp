@@ -27,8 +27,7 @@ vmm::cuda_options options(int device = 0) {
 vmm::fake_driver& fake() { return *static_cast<vmm::fake_driver*>(standin().fake()); }
 
 // A stub driver without a device has no fake behind it.
-class Cuda : public testing::Test {
- protected:
+struct Cuda : testing::Test {
   void SetUp() override { standin().reset(nullptr); }
   void TearDown() override {
     standin().clear_failures();

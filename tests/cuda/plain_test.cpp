@@ -25,8 +25,7 @@ using cuda_test::standin, vmm::address, vmm::address_range, vmm::cuda_driver, vm
 
 vmm::fake_driver& fake() { return *static_cast<vmm::fake_driver*>(standin().fake()); }
 
-class Plain : public testing::Test {
- protected:
+struct Plain : testing::Test {
   void SetUp() override {
     ::unsetenv("VMM_CUDA_MEMORY");
     standin().reset(nullptr);

@@ -112,8 +112,7 @@ struct library {
   static bool is_tried_again(call, int, bool) { return false; }
 };
 
-class Sweep : public entry_points::Sweep<library> {
- protected:
+struct Sweep : entry_points::Sweep<library> {
   void SetUp() override { standin().reset(nullptr); }
 
   void sweep_life(const steps& all, vmm::cuda_memory memory) {

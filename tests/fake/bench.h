@@ -28,8 +28,7 @@ inline constexpr std::int64_t not_supported = 801;
 
 /// A driver, and what a test made with it; teardown releases the latter and requires
 /// resource counts of zero.
-class workbench {
- public:
+struct workbench {
   explicit workbench(const vmm::fake::profile& plays = vmm::fake::profile::cuda())
       : driver(plays) {}
 
@@ -69,14 +68,12 @@ class workbench {
   std::vector<vmm::physical_handle> handles;
 };
 
-class Fake : public ::testing::Test, public workbench {
- protected:
+struct Fake : ::testing::Test, workbench {
   void TearDown() override { clear(); }
 };
 
 /// With two streams and an event, and a range whose first bytes are mapped.
-class FakeWork : public Fake {
- protected:
+struct FakeWork : Fake {
   explicit FakeWork(std::uint64_t range_bytes, std::uint64_t mapped_bytes)
       : range(reserved(range_bytes)), memory(created(mapped_bytes)) {
     mapped(range.base, memory, mapped_bytes);

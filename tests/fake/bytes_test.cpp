@@ -9,8 +9,7 @@
 namespace fake_test {
 namespace {
 
-class Bytes : public Fake {
- protected:
+struct Bytes : Fake {
   void SetUp() override {
     range = reserved(12 * MiB);
     mapped(range.base, created(4 * MiB), 4 * MiB);

@@ -23,8 +23,7 @@ constexpr std::int64_t implicit = 906;
 constexpr std::int64_t captured_event = 907;
 constexpr std::int64_t wrong_thread = 908;
 
-class Capture : public FakeWork {
- protected:
+struct Capture : FakeWork {
   Capture() : FakeWork(2 * MiB, 2 * MiB) {}
   void begin(capture_mode mode = capture_mode::relaxed) {
     ASSERT_EQ(code(driver.begin_capture(first, mode)), success);

@@ -36,8 +36,7 @@ std::vector<row> measured() {
   return rows;
 }
 
-class Costs : public Fake {
- protected:
+struct Costs : Fake {
   /// Virtual microseconds since the last call of it.
   double took() {
     const std::uint64_t now = driver.busy_ns();

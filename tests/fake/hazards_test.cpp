@@ -11,8 +11,7 @@ namespace {
 
 using vmm::fake::kernel, vmm::fake::misuse_kind;
 
-class Hazards : public FakeWork {
- protected:
+struct Hazards : FakeWork {
   Hazards() : FakeWork(16 * MiB, 4 * MiB) {}
   void reads(vmm::stream_handle stream, vmm::address_range what) {
     kernel work{"reader", 100};

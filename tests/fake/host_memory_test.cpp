@@ -42,8 +42,7 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std
 namespace fake_test {
 namespace {
 
-class HostMemory : public ::testing::Test {
- protected:
+struct HostMemory : ::testing::Test {
   explicit HostMemory(const vmm::fake::profile& plays = vmm::fake::profile::cuda())
       : driver(plays) {}
   void TearDown() override {
@@ -169,8 +168,7 @@ TEST_F(HostMemory, SharingFailsWhole) {
   must([&] { return driver.release(*handle); });
 }
 
-class HostMemoryOfTeams : public HostMemory {
- protected:
+struct HostMemoryOfTeams : HostMemory {
   static vmm::fake::profile plays() {
     auto made = vmm::fake::profile::cuda();
     made.can.multicast = true;
@@ -190,8 +188,7 @@ TEST_F(HostMemoryOfTeams, MulticastFailsWhole) {
   must([&] { return driver.release(*handle); });
 }
 
-class HostMemoryOfCuts : public HostMemory {
- protected:
+struct HostMemoryOfCuts : HostMemory {
   HostMemoryOfCuts() : HostMemory(vmm::fake::profile::host()) {}
 };
 

@@ -21,8 +21,7 @@ vmm::fake::profile two_devices() {
   return made;
 }
 
-class Peers : public testing::Test {
- protected:
+struct Peers : testing::Test {
   address_range mapped(vmm::location where, std::vector<vmm::access_grant> grants,
                        std::uint64_t size_bytes = 2 * MiB) {
     const vmm::physical_handle memory = *driver.create({size_bytes, where});

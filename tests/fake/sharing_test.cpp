@@ -12,8 +12,7 @@ namespace {
 
 using vmm::fake::misuse_kind, vmm::fake::profile;
 
-class Sharing : public ::testing::Test {
- protected:
+struct Sharing : ::testing::Test {
   Sharing()
       : machine(profile::cuda()),
         exporter(profile::cuda(), machine),
@@ -139,8 +138,7 @@ TEST(SharingByFabric, WorksWhereItIsPermitted) {
 
 // ---- multicast ----
 
-class Multicast : public ::testing::Test {
- protected:
+struct Multicast : ::testing::Test {
   static profile two_devices() {
     auto plays = profile::cuda();
     plays.can.multicast = true;

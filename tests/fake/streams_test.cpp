@@ -12,8 +12,7 @@ namespace {
 
 using vmm::fake::kernel, vmm::fake::misuse_kind;
 
-class Streams : public FakeWork {
- protected:
+struct Streams : FakeWork {
   Streams() : FakeWork(8 * MiB, 8 * MiB) {}
   /// A kernel that fills the n-th granule with a tag.
   vmm::status writes(vmm::stream_handle stream, std::uint64_t granule, std::uint64_t tag,

@@ -15,8 +15,7 @@ namespace {
 
 using cuda_test::standin;
 
-class OnStandIn : public testing::Test {
- protected:
+struct OnStandIn : testing::Test {
   OnStandIn() { standin().reset(nullptr); }
 };
 

@@ -16,8 +16,7 @@ using world = growth::world<B>;
 using scenario = growth::scenario<B>;
 using sweeps::fault_list, sweeps::outcome;
 
-class GrowableFaults : public testing::Test {
- protected:
+struct GrowableFaults : testing::Test {
   outcome inject(const scenario& one, const scenarios::variant& on, const fault_list& faults) {
     world w(B(on.plays), one.budget_bytes);
     one.prepare(w);

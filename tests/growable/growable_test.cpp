@@ -31,8 +31,7 @@ bool is_all(address at, std::uint64_t size_bytes, std::byte value) {
 
 // ---- on real memory --------------------------------------------------------------------
 
-class GrowableOnHost : public testing::Test {
- protected:
+struct GrowableOnHost : testing::Test {
   GrowableOnHost() : driver(vmm::host_driver::open({.recommended_bytes = 64 << 10}).value()) {
     managed = std::make_unique<vmm::manager>(driver);
     EXPECT_TRUE(managed->set_up());
@@ -152,8 +151,7 @@ TEST_F(GrowableOnHost, MemoryServesBlocksAndRanges) {
 
 // ---- under unfinished work -------------------------------------------------------------
 
-class GrowableOnFake : public testing::Test {
- protected:
+struct GrowableOnFake : testing::Test {
   GrowableOnFake() : GrowableOnFake(vmm::fake::profile::cuda()) {}
   explicit GrowableOnFake(const vmm::fake::profile& plays) : driver(plays) {
     open({});
@@ -386,8 +384,7 @@ TEST_F(GrowableOnFake, EveryByteCountedWhenMemoryIsShort) {
 }
 
 // Where no memory is mapped twice, it waits with its addresses.
-class GrowableWithoutAliases : public GrowableOnFake {
- protected:
+struct GrowableWithoutAliases : GrowableOnFake {
   static vmm::fake::profile plays() {
     vmm::fake::profile without = vmm::fake::profile::cuda();
     without.can.alias = vmm::alias_level::none;

@@ -98,8 +98,7 @@ struct moment {
   }
 };
 
-class model final : public vmm::history_listener {
- public:
+struct model final : vmm::history_listener {
   void heard(const vmm::history_note& what) noexcept override { all.push_back(what); }
   [[nodiscard]] moment at(std::size_t count) const {
     moment out;
@@ -176,8 +175,7 @@ void expect_agreement(const vmm::history& taken, const model& heard) {
   EXPECT_EQ(read->events.size(), taken.events.size());
 }
 
-class Model : public testing::TestWithParam<unsigned> {
- protected:
+struct Model : testing::TestWithParam<unsigned> {
   [[nodiscard]] vmm::history_options small_ring() {
     vmm::history_options how;
     how.event_count = std::uint64_t{1} << (10 + random() % 3);
@@ -199,8 +197,7 @@ class Model : public testing::TestWithParam<unsigned> {
   model heard;
 };
 
-class PoolModel : public Model {
- protected:
+struct PoolModel : Model {
   struct block {
     vmm::address at{};
     vmm::stream_handle stream{};
@@ -473,8 +470,7 @@ TEST_P(PoolModel, LooksBesideWorkingThreadsAreOfOneHistory) {
   look();
 }
 
-class ManagerModel : public Model {
- protected:
+struct ManagerModel : Model {
   void open(const vmm::manager_policy& policy) {
     vmm::manager_options options;
     options.policy = policy;

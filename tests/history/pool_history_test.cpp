@@ -11,8 +11,7 @@ namespace {
 
 using vmm::address, vmm::history_kind;
 
-class PoolHistory : public FakePool {
- protected:
+struct PoolHistory : FakePool {
   void record(vmm::pool_options options = {}, const vmm::history_options& how = {}) {
     ring = *vmm::history_ring::make(how);
     options.recorder = ring.get();

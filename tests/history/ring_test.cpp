@@ -117,8 +117,7 @@ TEST(HistoryRing, TimesOfFastAndSlowEventsAreInOrder) {
   }
 }
 
-class list_of_events final : public vmm::history_listener {
- public:
+struct list_of_events final : vmm::history_listener {
   void heard(const vmm::history_note& what) noexcept override { all.push_back(what); }
   std::vector<vmm::history_note> all;
 };
@@ -291,8 +290,7 @@ TEST(HistoryFile, IsWrittenAndSaysWhereItCannotBe) {
 }
 
 // A folder of its own for each test, and its files.
-class HistoryPlace : public testing::Test {
- protected:
+struct HistoryPlace : testing::Test {
   void SetUp() override {
     std::string name = testing::TempDir() + "vmm_history_XXXXXX";
     ASSERT_NE(::mkdtemp(name.data()), nullptr);

@@ -20,8 +20,7 @@ constexpr std::uint64_t unit = 16 * page;
 
 std::uint8_t* pointer(address at) { return at.as<std::uint8_t>(); }
 
-class Host : public testing::Test {
- protected:
+struct Host : testing::Test {
   void SetUp() override {
     auto opened = vmm::host_driver::open({.minimum_bytes = page});
     ASSERT_TRUE(opened) << vmm::describe(opened.error());

@@ -44,8 +44,7 @@ TEST(OrderedIndex, ValidateSeesDamage) {
 }
 
 // The naive model: a multimap in which a new key goes before its equals.
-class ModelledIndex : public testing::Test {
- protected:
+struct ModelledIndex : testing::Test {
   using model = std::multimap<std::uint64_t, node*>;
 
   void insert(std::uint64_t key) {

@@ -62,8 +62,7 @@ struct slow<ze_result_t(Arguments...)> {
   }
 };
 
-class LevelZeroAdversary : public ze_test::OpenedDriver {
- protected:
+struct LevelZeroAdversary : ze_test::OpenedDriver {
   void SetUp() override {
     OpenedDriver::SetUp();
     play.starts.clear();

@@ -20,8 +20,7 @@ constexpr std::uint64_t unit = 2ull << 20;
 
 vmm::fake_driver& fake() { return *static_cast<vmm::fake_driver*>(simulated().fake()); }
 
-class LevelZeroAllocations : public testing::Test {
- protected:
+struct LevelZeroAllocations : testing::Test {
   void SetUp() override {
     simulated().reset(nullptr);
     simulated().clear_complaints();

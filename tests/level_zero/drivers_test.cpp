@@ -27,8 +27,7 @@ const ze_test::controls& driver(int which) {
 }
 vmm::fake_driver& fake(int which) { return *static_cast<vmm::fake_driver*>(driver(which).fake()); }
 
-class TwoDrivers : public testing::Test {
- protected:
+struct TwoDrivers : testing::Test {
   void SetUp() override {
     for (const int which : {0, 1}) driver(which).reset(nullptr);
     driver(0).clear_complaints();

@@ -18,8 +18,7 @@ constexpr std::uint64_t unit = 2ull << 20;
 
 inline vmm::fake_driver& fake() { return *static_cast<vmm::fake_driver*>(simulated().fake()); }
 
-class OpenedDriver : public testing::Test {
- protected:
+struct OpenedDriver : testing::Test {
   void SetUp() override { start(nullptr); }
   void TearDown() override {
     driver_.reset();

@@ -104,8 +104,7 @@ struct library {
   }
 };
 
-class LevelZeroSweep : public entry_points::Sweep<library> {
- protected:
+struct LevelZeroSweep : entry_points::Sweep<library> {
   void SetUp() override {
     simulated().reset(nullptr);
     simulated().clear_complaints();

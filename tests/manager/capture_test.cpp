@@ -10,8 +10,7 @@ namespace {
 
 using vmm::address, vmm::stream_handle;
 
-class ManagerCapture : public relief::OneDevice {
- protected:
+struct ManagerCapture : relief::OneDevice {
   void SetUp() override {
     captured = *driver.create_stream();
     used = *driver.create_stream();

@@ -15,8 +15,7 @@ namespace {
 
 using vmm::address, vmm::call, vmm::errc, vmm::stream_handle;
 
-class ManagerEdges : public testing::Test {
- protected:
+struct ManagerEdges : testing::Test {
   using manager = vmm::manager;
 
   void SetUp() override { open(); }

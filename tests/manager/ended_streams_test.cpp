@@ -17,8 +17,7 @@ namespace {
 
 using vmm::address, vmm::call, vmm::errc, vmm::stream_handle;
 
-class EndedManager : public testing::Test {
- protected:
+struct EndedManager : testing::Test {
   void open(vmm::manager_options options = {},
             const vmm::fake::profile& plays = vmm::fake::profile::cuda()) {
     driver = vmm::fake_driver(plays);
@@ -317,8 +316,7 @@ TEST_F(EndedManager, WhereStreamsAreNamedARefusalIsCovered) {
   EXPECT_EQ(driver.misuse_count(), driver.misuse_count(vmm::fake::misuse_kind::stale_handle));
 }
 
-class EndedAtRandom : public EndedManager {
- protected:
+struct EndedAtRandom : EndedManager {
   struct block {
     address at;
     std::uint64_t size_bytes;

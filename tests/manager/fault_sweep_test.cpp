@@ -17,8 +17,7 @@ using world = scenarios::world<B>;
 using scenario = scenarios::scenario<B>;
 using sweeps::fault_list, sweeps::outcome;
 
-class FaultSweep : public testing::Test {
- protected:
+struct FaultSweep : testing::Test {
   // Does the operation in a fresh world with these faults planned; checks all there is to check.
   outcome inject(const scenario& one, const scenarios::variant& on, const fault_list& faults) {
     world w(B(on.plays), scenarios::options_for(one));

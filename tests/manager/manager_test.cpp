@@ -17,8 +17,7 @@ using vmm::address, vmm::call, vmm::errc;
 
 constexpr std::uint64_t MB = 1'000'000;
 
-class Manager : public testing::Test {
- protected:
+struct Manager : testing::Test {
   using manager = vmm::manager;
 
   void SetUp() override { open(vmm::manager_options{}); }

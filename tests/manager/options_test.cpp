@@ -207,8 +207,7 @@ TEST(OptionTables, PresetsAndDefaultsAreWithinTheirRanges) {
 
 // ---- the environment
 
-class CommonEnvironment : public testing::Test {
- protected:
+struct CommonEnvironment : testing::Test {
   void TearDown() override {
     ::unsetenv("VMM_VA_SIZE");
     ::unsetenv("VMM_BUDGET");

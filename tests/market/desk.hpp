@@ -17,8 +17,7 @@ using vmm::handle_state, vmm::market_handle, vmm::market_kind, vmm::market_messa
 inline constexpr std::int64_t ms = 1'000'000;
 
 // An owner whose creates and releases return at once. A tenant's number is its connection's.
-class desk {
- public:
+struct desk {
   explicit desk(std::uint64_t capacity_bytes, bool takes_stock = false)
       : owner({.epoch = 5,
                .first_handle = 100,

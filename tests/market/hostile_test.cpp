@@ -96,8 +96,7 @@ class raw_peer {
   int end_ = -1;
 };
 
-class MarketHostile : public MarketProcesses {
- protected:
+struct MarketHostile : MarketProcesses {
   [[nodiscard]] std::string path() const { return folder_ + "/owner-" + device(); }
   // A tenant that has memory, and keeps it through all that others do.
   void start(const rlimit* files = nullptr) {
@@ -297,8 +296,7 @@ TEST_F(MarketHostile, APeerThatReadsNothingLosesItsConnection) {
 
 // ---- an owner that breaks the protocol ------------------------------------------------
 
-class MarketFalseOwner : public MarketHostile {
- protected:
+struct MarketFalseOwner : MarketHostile {
   // Serves one connection: the welcome, then the body with the tenant's inventory read.
   void serve(const std::function<void(int)>& body) {
     const std::string at = path();

@@ -12,8 +12,7 @@ import vmm.market;
 namespace market_test {
 
 // A source without memory, for its loans.
-class empty_source final : public vmm::memory_source {
- public:
+struct empty_source final : vmm::memory_source {
   vmm::status take(const vmm::lot_request&, vmm::lent_list&) override { return {}; }
   void give(std::span<const vmm::lent_handle>) noexcept override {}
   vmm::source_totals totals() const noexcept override { return {}; }

@@ -64,8 +64,7 @@ inline std::string run_program(const std::vector<std::string>& words, int* code 
   return text;
 }
 
-class MarketProcesses : public testing::Test {
- protected:
+struct MarketProcesses : testing::Test {
   MarketProcesses() {
     char name[] = "/tmp/vmm-market-test-XXXXXX";
     folder_ = ::mkdtemp(name);

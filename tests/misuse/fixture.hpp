@@ -26,8 +26,7 @@ inline constexpr std::uint64_t no_streams[] = {2, std::uint64_t{1} << 63, ~std::
 /// What a failed check writes, as a pattern of a death test.
 inline std::string check_failed(const std::string& text) { return "vmm: check failed: " + text; }
 
-class Base : public testing::Test {
- protected:
+struct Base : testing::Test {
   Base() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
   void SetUp() override {
     a = *driver.create_stream();
@@ -45,8 +44,7 @@ class Base : public testing::Test {
   vmm::stream_handle a{}, b{};
 };
 
-class PoolMisuse : public Base {
- protected:
+struct PoolMisuse : Base {
   // Every whole handle of one page moves before any is created.
   [[nodiscard]] static vmm::pool_options moving() {
     vmm::pool_options options;
@@ -78,8 +76,7 @@ class PoolMisuse : public Base {
   std::unique_ptr<fake_pool> pool;
 };
 
-class ManagerMisuse : public Base {
- protected:
+struct ManagerMisuse : Base {
   void SetUp() override {
     Base::SetUp();
     manager = std::make_unique<fake_manager>(driver);

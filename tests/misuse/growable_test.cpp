@@ -10,8 +10,7 @@ namespace misuse {
 
 using vmm::errc, vmm::growable_range;
 
-class GrowableMisuse : public ManagerMisuse {
- protected:
+struct GrowableMisuse : ManagerMisuse {
   void SetUp() override {
     ManagerMisuse::SetUp();
     range = std::make_unique<growable_range>(

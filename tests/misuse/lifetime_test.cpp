@@ -41,8 +41,7 @@ struct observed_kind {
 };
 
 template <class Kind>
-class LifetimeMisuseDeathTest : public testing::Test {
- protected:
+struct LifetimeMisuseDeathTest : testing::Test {
   LifetimeMisuseDeathTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
   using driver_type = typename Kind::type;
   using pool_type = vmm::stream_pool;
@@ -95,8 +94,7 @@ TYPED_TEST(LifetimeMisuseDeathTest, PoolOnADriverThatWasMovedFrom) {
 
 // ---- vectors -------------------------------------------------------------------------
 
-class VectorLifetimeMisuseDeathTest : public testing::Test {
- protected:
+struct VectorLifetimeMisuseDeathTest : testing::Test {
   VectorLifetimeMisuseDeathTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
   using manager_type = vmm::manager;
   using vector_type = vmm::vector<int>;

@@ -179,8 +179,7 @@ TEST_F(ManagerMisuse, OptionsOutOfRange) {
 
 // ---- vector --------------------------------------------------------------------------
 
-class VectorMisuse : public testing::Test {
- protected:
+struct VectorMisuse : testing::Test {
   VectorMisuse() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
   vmm::host_driver driver = vmm::host_driver::open().value();
   vmm::manager manager{driver};

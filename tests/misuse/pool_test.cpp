@@ -236,8 +236,7 @@ TEST_F(PoolMisuseDeathTest, CallInARemapCallback) {
   }
 }
 
-class meddler final : public silent_observer {
- public:
+struct meddler final : silent_observer {
   void allocated(vmm::address_range block) noexcept override {
     if (what == 0) (void)pool->allocate(512, stream);
     if (what == 1) (void)pool->free(block.base, stream);

@@ -15,8 +15,7 @@ namespace misuse {
 using vmm::address, vmm::errc, vmm::exported_block, vmm::imported_block, vmm::share_channel,
     vmm::share_role;
 
-class ShareMisuse : public testing::Test {
- protected:
+struct ShareMisuse : testing::Test {
   ShareMisuse() : driver(*vmm::host_driver::open()) {}
   void SetUp() override { ends = share_test::make_channels(); }
   void TearDown() override {

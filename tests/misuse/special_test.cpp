@@ -12,8 +12,7 @@ namespace misuse {
 
 using vmm::access, vmm::access_grant, vmm::address, vmm::address_range, vmm::device, vmm::errc;
 
-class PeerMisuse : public testing::Test {
- protected:
+struct PeerMisuse : testing::Test {
   PeerMisuse() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
   static vmm::fake::profile three_devices() {
     vmm::fake::profile made = vmm::fake::profile::cuda();

@@ -26,8 +26,7 @@ vmm::fake::profile three_devices() {
   return made;
 }
 
-class Rights : public testing::Test {
- protected:
+struct Rights : testing::Test {
   void TearDown() override {
     EXPECT_EQ(driver.misuse_count(), 0u);
     EXPECT_TRUE(driver.check_empty()) << driver.report();

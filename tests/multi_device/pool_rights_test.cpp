@@ -20,8 +20,7 @@ constexpr std::uint64_t granule = 2 * MiB;
 constexpr vmm::access_grant reads{device(1), access::read};
 constexpr std::array rights{access::none, access::read, access::read_write};
 
-class PoolRights : public testing::Test {
- protected:
+struct PoolRights : testing::Test {
   void TearDown() override {
     EXPECT_TRUE(driver.finish_all());
     EXPECT_TRUE(pool->validate());

@@ -27,8 +27,7 @@ vmm::fake::profile three_devices() {
   return made;
 }
 
-class Special : public testing::Test {
- protected:
+struct Special : testing::Test {
   void TearDown() override {
     EXPECT_EQ(driver.misuse_count(), 0u);
     EXPECT_TRUE(driver.check_empty()) << driver.report();
@@ -87,8 +86,7 @@ TEST_F(Special, CompressionIsGrantedOrSaidNotToBe) {
 
 // ---- aliases -----------------------------------------------------------------------
 
-class Alias : public Special {
- protected:
+struct Alias : Special {
   void SetUp() override {
     memory = *vmm::aliased_memory::make(driver, {.size_bytes = 4 * MiB});
     first = memory.mappings()[0];
@@ -185,8 +183,7 @@ TEST_F(Special, HostNodeMemoryIsUsedByTheDeviceAndTheHost) {
 
 // ---- multicast ---------------------------------------------------------------------
 
-class Team : public Special {
- protected:
+struct Team : Special {
   static constexpr std::uint64_t size_bytes = 4 * MiB;
   void SetUp() override {
     for (int i = 0; i < 2; ++i) own.push_back(*driver.create({size_bytes, device(i)}));

@@ -183,8 +183,7 @@ void expect_rights(stage& s, bool given, const std::string& what) {
   }
 }
 
-class SpecialSweep : public testing::Test {
- protected:
+struct SpecialSweep : testing::Test {
   outcome inject(const scenario& one, const fault_list& faults) {
     stage s;
     one.prepare(s);

@@ -48,8 +48,7 @@ const listener& tool() {
   return only;
 }
 
-class Nvtx : public testing::Test {
- protected:
+struct Nvtx : testing::Test {
   using pool = vmm::stream_pool;
   void SetUp() override {
     ASSERT_TRUE(tool().there());

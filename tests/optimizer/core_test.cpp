@@ -99,8 +99,7 @@ TEST(CorePlanDeathTest, WithoutASizeEndsTheProcess) {
 
 // ---- closing
 
-class Core : public testing::Test {
- protected:
+struct Core : testing::Test {
   void SetUp() override {
     vmm::core_options options = plan_on(driver, {})->options;
     options.physical.granularity_bytes = 2 * MiB;

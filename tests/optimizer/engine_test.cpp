@@ -27,8 +27,7 @@ struct driver_kind {
   bool spanning_unmap;
 };
 
-class EngineOn : public testing::Test {
- protected:
+struct EngineOn : testing::Test {
   using driver_type = vmm::fake_driver;
   using engine_type = vmm::engine;
 
@@ -126,8 +125,7 @@ class EngineOn : public testing::Test {
   stream_handle second{};
 };
 
-class Engine : public EngineOn, public testing::WithParamInterface<driver_kind> {
- protected:
+struct Engine : EngineOn, testing::WithParamInterface<driver_kind> {
   void SetUp() override { open(GetParam()); }
 };
 
@@ -139,12 +137,10 @@ INSTANTIATE_TEST_SUITE_P(Drivers, Engine,
                          [](const auto& each) { return std::string(each.param.name); });
 
 // For what only one kind of driver can show.
-class EngineWithAliases : public EngineOn {
- protected:
+struct EngineWithAliases : EngineOn {
   void SetUp() override { open({"cuda", true, true}); }
 };
-class EngineWithoutAliases : public EngineOn {
- protected:
+struct EngineWithoutAliases : EngineOn {
   void SetUp() override { open({"no_alias", false, true}); }
 };
 
@@ -285,8 +281,7 @@ TEST_P(Engine, ANeighbourStopsGrowth) {
 
 // ---- what a growth left and the driver would not undo
 
-class LockedTail : public Engine {
- protected:
+struct LockedTail : Engine {
   // A block of 4 MiB with mappings behind it that it must not use.
   block& make() {
     block& locked = build(4 * MiB);
@@ -560,8 +555,7 @@ TEST_F(EngineWithoutAliases, RefusesToAlias) {
 
 // ---- work of another stream that still uses a piece by an earlier range
 
-class EarlierUser : public EngineWithAliases {
- protected:
+struct EarlierUser : EngineWithAliases {
   // 8 MiB of cached memory that unfinished work of the second stream uses.
   void SetUp() override {
     EngineWithAliases::SetUp();

@@ -19,8 +19,7 @@ using vmm::address, vmm::call, vmm::errc, vmm::mapping_plan, vmm::memory_list, v
 
 constexpr std::uint64_t piece_bytes = 4 * MiB;
 
-class Remapper : public testing::Test {
- protected:
+struct Remapper : testing::Test {
   using driver_type = vmm::fake_driver;
   using counts = std::vector<std::uint32_t>;
 

@@ -21,8 +21,7 @@ struct range : unmap_entry {
   unmap_answer answer = unmap_answer::waits;
 };
 
-class UnmapQueue : public testing::Test {
- protected:
+struct UnmapQueue : testing::Test {
   void SetUp() override {
     ranges.resize(6);
     for (std::size_t i = 0; i < ranges.size(); ++i) ranges[i].number = static_cast<int>(i);

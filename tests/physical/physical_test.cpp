@@ -24,8 +24,7 @@ std::vector<std::uint64_t> in_mib(const memory_list& pieces) {
   return sizes;
 }
 
-class Physical : public testing::Test {
- protected:
+struct Physical : testing::Test {
   using pool = vmm::physical_pool;
   using sizes_in_mib = std::vector<std::uint64_t>;
 
@@ -388,8 +387,7 @@ TEST(PhysicalDeathTest, MisuseEndsTheProcess) {
 
 // ---- the naive model: cached pieces in a plain list, the latest last
 
-class ModelledPhysical : public Physical {
- protected:
+struct ModelledPhysical : Physical {
   // The piece that C2 and C3 pick for what is left of a request; none when it is to be new.
   [[nodiscard]] physical_memory* pick(std::uint64_t remaining_bytes,
                                       std::uint64_t request_bytes) const {

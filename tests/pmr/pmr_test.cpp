@@ -22,8 +22,7 @@ namespace {
 using vmm::errc, vmm::host_memory_resource;
 
 template <class Allocator>
-class Pmr : public testing::Test {
- protected:
+struct Pmr : testing::Test {
   using options_type = std::conditional_t<std::is_same_v<Allocator, vmm::manager>,
                                           vmm::manager_options, vmm::pool_options>;
   void open(const options_type& options = {}) {

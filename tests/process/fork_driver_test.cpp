@@ -21,8 +21,7 @@ using process_test::child_end, process_test::expect, process_test::expect_good,
 constexpr std::uint64_t size = process_test::object_bytes;
 
 template <class Ground>
-class ForkedDriver : public testing::Test {
- protected:
+struct ForkedDriver : testing::Test {
   using driver_type = typename Ground::driver;
 
   void SetUp() override {

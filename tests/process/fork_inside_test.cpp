@@ -62,8 +62,7 @@ class forking_observer {
 };
 
 template <class Ground>
-class ForkedInside : public testing::Test {
- protected:
+struct ForkedInside : testing::Test {
   using driver_type = vmm::observed_backend<typename Ground::driver, forking_observer>;
 
   // Runs a program, which returns whether all of it succeeded, with a fork at call `fork_at`. False

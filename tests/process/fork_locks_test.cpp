@@ -37,8 +37,7 @@ class lock_count final : public vmm::sync::schedule_observer {
   std::uint64_t taken_ = 0;
 };
 
-class ForkedLocks : public testing::Test {
- protected:
+struct ForkedLocks : testing::Test {
   using fake_manager = vmm::manager;
   using fake_pool = vmm::stream_pool;
   using numbers = vmm::vector<int>;

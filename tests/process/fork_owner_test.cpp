@@ -61,8 +61,7 @@ void use_pool(Pool& pool, vmm::address at) {
 }
 
 template <class Ground>
-class Forked : public testing::Test {
- protected:
+struct Forked : testing::Test {
   using driver_type = typename Ground::driver;
   void SetUp() override {
     Ground::reset();
@@ -104,8 +103,7 @@ class Forked : public testing::Test {
 };
 
 template <class Ground>
-class ForkedManager : public Forked<Ground> {
- protected:
+struct ForkedManager : Forked<Ground> {
   using manager = vmm::manager;
   void fork_here(const std::string& where) {
     Forked<Ground>::fork_here(managed, where, [this] { use_manager(*managed, at); });
@@ -149,8 +147,7 @@ TYPED_TEST(ForkedManager, IsRefusedEverythingAfterEachCall) {
 }
 
 template <class Ground>
-class ForkedPool : public Forked<Ground> {
- protected:
+struct ForkedPool : Forked<Ground> {
   using pool = vmm::stream_pool;
   void fork_here(const std::string& where) {
     Forked<Ground>::fork_here(managed, where, [this] { use_pool(*managed, at); });

@@ -16,8 +16,7 @@ namespace fs = std::filesystem;
 
 constexpr uid_t nobody = 65534;
 
-class Secure : public testing::Test {
- protected:
+struct Secure : testing::Test {
   void SetUp() override {
     std::string name = (fs::temp_directory_path() / "vmm_secure_XXXXXX").string();
     ASSERT_NE(::mkdtemp(name.data()), nullptr);

@@ -12,8 +12,7 @@ namespace {
 
 using relief::fine_pool, relief::keep, relief::stream, vmm::address, vmm::errc;
 
-class FailedCalls : public relief::OneDevice {
- protected:
+struct FailedCalls : relief::OneDevice {
   // The error, after a call that leaves the driver's counts as they were.
   template <class Call>
   vmm::error expect_unchanged(Call&& call) {

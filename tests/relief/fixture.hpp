@@ -32,8 +32,7 @@ inline vmm::pool_options fine_pool(std::uint64_t budget_bytes = 0) {
   return options;
 }
 
-class OneDevice : public testing::Test {
- protected:
+struct OneDevice : testing::Test {
   explicit OneDevice(const vmm::fake::profile& plays = small_device()) : driver(plays) {}
   ~OneDevice() override {
     EXPECT_TRUE(driver.finish_all());

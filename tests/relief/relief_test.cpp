@@ -16,8 +16,7 @@ namespace {
 
 using relief::fine_pool, relief::keep, relief::stream, vmm::errc;
 
-class Relief : public relief::OneDevice {
- protected:
+struct Relief : relief::OneDevice {
   vmm::manager blocks{driver};
   vmm::manager other_blocks{driver};
   vmm::growable_range range{blocks, {.segment_bytes_max = 2 * GiB}};

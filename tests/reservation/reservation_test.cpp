@@ -17,8 +17,7 @@ using vmm::address, vmm::call, vmm::errc, vmm::extent;
 
 constexpr std::uint64_t TiB = std::uint64_t{1} << 40;
 
-class Reservation : public testing::Test {
- protected:
+struct Reservation : testing::Test {
   using space_type = vmm::reservation_space;
 
   void open(std::uint64_t reservation_bytes, std::uint64_t granularity_bytes = 2 * MiB) {

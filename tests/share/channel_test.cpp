@@ -27,8 +27,7 @@ errc code(const vmm::result<T>& answer) {
   return answer ? errc::none : answer.error().code;
 }
 
-class Channel : public ::testing::Test {
- protected:
+struct Channel : ::testing::Test {
   void SetUp() override {
     (void)vmm::sign_bytes({},
                           {});  // loads the library that signs: its own descriptors are not ours
@@ -138,8 +137,7 @@ TEST_F(Channel, ALimitOfOpenFilesIsNamed) {
 
 // ---- places ----
 
-class Place : public Channel {
- protected:
+struct Place : Channel {
   void SetUp() override {
     std::string name = std::filesystem::temp_directory_path() / "vmm_share_XXXXXX";
     ASSERT_NE(::mkdtemp(name.data()), nullptr);

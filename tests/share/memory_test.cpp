@@ -32,8 +32,7 @@ vmm::share_description numbered(const exported_block& block) {
   return made;
 }
 
-class HostMemory : public ::testing::Test {
- protected:
+struct HostMemory : ::testing::Test {
   void TearDown() override {
     EXPECT_TRUE(exporter.resource_counts().empty());
     EXPECT_TRUE(importer.resource_counts().empty());

@@ -21,8 +21,7 @@ errc code(const vmm::result<T>& answer) {
   return answer ? errc::none : answer.error().code;
 }
 
-class Mistake : public ::testing::Test {
- protected:
+struct Mistake : ::testing::Test {
   vmm::host_driver lender = vmm::host_driver::open().value();
   vmm::host_driver user = vmm::host_driver::open().value();
 };

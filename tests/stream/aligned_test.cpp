@@ -11,8 +11,7 @@ namespace {
 
 using vmm::address, vmm::call, vmm::errc;
 
-class Aligned : public FakePool {
- protected:
+struct Aligned : FakePool {
   [[nodiscard]] address allocate_at(std::uint64_t alignment_bytes, std::uint64_t size_bytes,
                                     vmm::stream_handle stream) {
     const auto at = managed->allocate(size_bytes, alignment_bytes, stream);

@@ -16,8 +16,7 @@ namespace {
 
 using vmm::address, vmm::errc, vmm::arena_rule, vmm::pool_region_kind, vmm::stream_handle;
 
-class Arena : public FakePool {
- protected:
+struct Arena : FakePool {
   [[nodiscard]] static vmm::pool_options with(arena_rule rule) {
     vmm::pool_options options;
     options.stream_arenas = rule;

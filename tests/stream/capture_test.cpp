@@ -14,8 +14,7 @@ using vmm::address, vmm::address_range, vmm::call, vmm::capture_mode, vmm::captu
     vmm::stream_handle;
 using graph = vmm::fake::graph_handle;
 
-class Captures : public FakePool {
- protected:
+struct Captures : FakePool {
   void open_for(capture_rule rule, vmm::pool_options options = moving()) {
     options.capture = rule;
     open(options);

@@ -14,8 +14,7 @@ namespace {
 
 using vmm::address, vmm::address_range, vmm::call, vmm::errc, vmm::stream_handle;
 
-class Ended : public FakePool {
- protected:
+struct Ended : FakePool {
   explicit Ended(const vmm::fake::profile& plays = vmm::fake::profile::cuda()) : FakePool(plays) {
     driver.set_gone_streams_undefined(true);
   }
@@ -183,8 +182,7 @@ vmm::fake::profile without_the_event() {
   return plays;
 }
 
-class EndedWithoutTheEvent : public Ended {
- protected:
+struct EndedWithoutTheEvent : Ended {
   EndedWithoutTheEvent() : Ended(without_the_event()) {}
 };
 
@@ -250,8 +248,7 @@ vmm::fake::profile with_handles_again() {
 }
 
 // As on CUDA, a new stream has the handle of the one that was destroyed under its running kernel.
-class EndedAgain : public Ended {
- protected:
+struct EndedAgain : Ended {
   EndedAgain() : Ended(with_handles_again()) {}
   // A stream whose handle an earlier one had that still writes to a block that it freed.
   [[nodiscard]] stream_handle again(std::uint64_t size_bytes, address& freed) {

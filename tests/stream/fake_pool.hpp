@@ -12,8 +12,7 @@
 import vmm.fake;
 import vmm.stream;
 
-class FakePool : public testing::Test {
- protected:
+struct FakePool : testing::Test {
   using pool = vmm::stream_pool;
 
   explicit FakePool(const vmm::fake::profile& plays = vmm::fake::profile::cuda()) : driver(plays) {}

@@ -16,8 +16,7 @@ vmm::fake::profile numbers_again() {
   return plays;
 }
 
-class Forgotten : public FakePool {
- protected:
+struct Forgotten : FakePool {
   Forgotten() : FakePool(numbers_again()) {}
   void destroy_a() {
     ASSERT_TRUE(driver.destroy_stream(a));

@@ -12,8 +12,7 @@ namespace {
 using vmm::address, vmm::address_range, vmm::call, vmm::capture_mode, vmm::capture_rule, vmm::errc,
     vmm::stream_handle;
 
-class Unordered : public FakePool {
- protected:
+struct Unordered : FakePool {
   explicit Unordered(const vmm::fake::profile& plays = vmm::fake::profile::cuda())
       : FakePool(plays) {}
   void SetUp() override {
@@ -366,8 +365,7 @@ vmm::fake::profile without_the_event() {
   return plays;
 }
 
-class AfterKnown : public Unordered {
- protected:
+struct AfterKnown : Unordered {
   AfterKnown() : Unordered(without_the_event()) {}
   void TearDown() override {
     EXPECT_EQ(driver.calls(call::record_all), 0u);
@@ -419,8 +417,7 @@ TEST_F(AfterKnown, ACaptureOfOneOfThemPutsTheMarkOff) {
   EXPECT_EQ(allocate(8 * MiB, b), at);
 }
 
-class AfterNothing : public Unordered {
- protected:
+struct AfterNothing : Unordered {
   AfterNothing() : Unordered(vmm::fake::profile::host()) {}
   void SetUp() override {}
 };

@@ -34,8 +34,7 @@ pool_setup setup_with(std::uint64_t segment_bytes, std::uint64_t handle_bytes) {
   return how;
 }
 
-class PlannerTest : public testing::Test {
- protected:
+struct PlannerTest : testing::Test {
   explicit PlannerTest(std::uint64_t handle_bytes = 2 * MiB)
       : state(setup_with(64 * MiB, handle_bytes)) {}
 
@@ -273,8 +272,7 @@ TEST(Planner, CreatesSmallHandlesWhileLittleIsHeld) {
   }
 }
 
-class LargeHandles : public PlannerTest {
- protected:
+struct LargeHandles : PlannerTest {
   LargeHandles() : PlannerTest(32 * MiB) {}
 };
 

@@ -30,8 +30,7 @@ void fill(std::uint64_t at, const block& what) {
   return true;
 }
 
-class HostPool : public testing::TestWithParam<const char*> {
- protected:
+struct HostPool : testing::TestWithParam<const char*> {
   using pool = vmm::stream_pool;
 
   static vmm::pool_options options() {

@@ -15,8 +15,7 @@ using vmm::address, vmm::call, vmm::contents_rule, vmm::errc, vmm::stream_handle
 constexpr std::uint64_t tag = 7;
 constexpr std::uint64_t nth_max = 8;
 
-class PoolContents : public FakePool {
- protected:
+struct PoolContents : FakePool {
   void open_filling(vmm::pool_options options = moving()) {
     options.contents = contents_rule::zero_on_release;
     open(options);

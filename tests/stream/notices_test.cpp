@@ -33,8 +33,7 @@ struct hearer final : vmm::remap_listener {
   }
 };
 
-class Notices : public FakePool {
- protected:
+struct Notices : FakePool {
   // Two free stretches of 4 MiB with something live between them and behind them.
   void make_gaps() {
     first = allocate(4 * MiB, a);

@@ -10,8 +10,7 @@ namespace {
 
 using vmm::address, vmm::call;
 
-class PoolOff : public FakePool {
- protected:
+struct PoolOff : FakePool {
   void open_off(vmm::pool_options options = {}) {
     options.policy = vmm::pool_policy::off();
     open(options);

@@ -18,8 +18,7 @@ const std::vector<const char*> names{"VMM_VA_SIZE",     "VMM_POOL_PAGE_SIZE", "V
                                      "VMM_POOL_POLICY", "VMM_BUDGET",         "VPMM_VA_SIZE",
                                      "VPMM_PAGE_SIZE",  "VPMM_PAGES"};
 
-class PoolEnvironment : public testing::Test {
- protected:
+struct PoolEnvironment : testing::Test {
   void SetUp() override { clear(); }
   void TearDown() override { clear(); }
   static void clear() {

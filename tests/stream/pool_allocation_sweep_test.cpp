@@ -70,8 +70,7 @@ TEST(PoolHostMemoryGrowth, StreamsCostWhatTheyNeed) {
   EXPECT_LT(plan.seen_count, 2 * stream_count + 100);
 }
 
-class idle_listener final : public vmm::fork_listener {
- public:
+struct idle_listener final : vmm::fork_listener {
   ~idle_listener() { stop(); }
   void forked() noexcept override {}
 };

@@ -26,8 +26,7 @@ using scenario = pool_scenarios::scenario<B>;
 using pool_scenarios::variant, sweeps::fault_list, sweeps::outcome;
 
 /// A driver that takes nothing back leaves the pool's records with the process, by design.
-class leaks_allowed {
- public:
+struct leaks_allowed {
   leaks_allowed() {
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
@@ -122,8 +121,7 @@ TEST(PoolScenarios, TakeTheWaysThatTheyAreNamedAfter) {
   }
 }
 
-class PoolFaults : public testing::Test {
- protected:
+struct PoolFaults : testing::Test {
   // Does the operation in a fresh world with these faults planned; checks all there is to check.
   outcome inject(const scenario& one, const variant& on, const fault_list& faults) {
     world w(B(on.plays), on.change(one.options));
@@ -176,8 +174,7 @@ class PoolFaults : public testing::Test {
   }
 };
 
-class PoolCloseFaults : public testing::Test {
- protected:
+struct PoolCloseFaults : testing::Test {
   // Blocks that are live, free, moved and stale, with unfinished work on all streams.
   static void prepare(world& w) {
     pool_scenarios::two_gaps<B>(1)(w);

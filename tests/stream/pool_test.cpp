@@ -14,8 +14,7 @@ namespace {
 using vmm::address, vmm::address_range, vmm::call, vmm::errc, vmm::pool_options, vmm::pool_policy,
     vmm::stream_handle;
 
-class Pool : public FakePool {
- protected:
+struct Pool : FakePool {
   [[nodiscard]] std::uint64_t events() {
     return driver.calls(call::create_event) + driver.calls(call::record_event) +
            driver.calls(call::query_event) + driver.calls(call::wait_event);

@@ -14,8 +14,7 @@ import vmm.optimizer;
 
 namespace {
 
-class Preallocate : public FakePool {
- protected:
+struct Preallocate : FakePool {
   // Calls that make, move or take away memory.
   [[nodiscard]] std::uint64_t memory_calls() const {
     return driver.calls(vmm::call::create) + driver.calls(vmm::call::map) +

@@ -70,8 +70,7 @@ run play(int steps = 400, std::uint64_t scale_bytes = MiB / 2) {
   return play(driver, steps, scale_bytes);
 }
 
-class Remember : public testing::Test {
- protected:
+struct Remember : testing::Test {
   void SetUp() override {
     std::string name = (files::temp_directory_path() / "vmm-remember-XXXXXX").string();
     ASSERT_NE(::mkdtemp(name.data()), nullptr);

@@ -30,8 +30,7 @@ pool_setup small_setup() {
   return how;
 }
 
-class SegmentTest : public testing::Test {
- protected:
+struct SegmentTest : testing::Test {
   void SetUp() override {
     for (const std::uint64_t number : {std::uint64_t{1}, std::uint64_t{2}}) {
       ASSERT_TRUE(streams.provide());

@@ -194,8 +194,7 @@ vmm::fake::profile without_aliases() {
   return plays;
 }
 
-class ShortageWithoutAliases : public FakePool {
- protected:
+struct ShortageWithoutAliases : FakePool {
   ShortageWithoutAliases() : FakePool(without_aliases()) {}
 };
 

@@ -32,8 +32,7 @@ struct release_watch {
 
 using driver_type = vmm::observed_backend<vmm::fake_driver, release_watch>;
 
-class Trim : public testing::Test {
- protected:
+struct Trim : testing::Test {
   // Free memory in handles of 64 MiB, and one block that stays.
   void free_much(std::uint64_t size_bytes) {
     vmm::pool_options options;

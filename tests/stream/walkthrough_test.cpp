@@ -29,8 +29,7 @@ std::string line(std::initializer_list<region> regions) {
   return out;
 }
 
-class Walkthrough : public testing::TestWithParam<int> {
- protected:
+struct Walkthrough : testing::TestWithParam<int> {
   void SetUp() override {
     vmm::pool_options options;
     options.policy = vmm::pool_policy::vpmm();

@@ -86,8 +86,7 @@ steps<Life> joined(steps<Life> all, const std::vector<steps<Life>>& more) {
 /// `Library` has a driver's life, the controls of its simulation, its codes, the entry points that
 /// every step goes through, and its exceptions.
 template <class Library>
-class Sweep : public testing::Test {
- protected:
+struct Sweep : testing::Test {
   using life_type = typename Library::life;
   using code_type = typename decltype(Library::codes)::value_type;
   using step_type = step<life_type>;

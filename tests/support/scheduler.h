@@ -75,8 +75,7 @@ struct body {
 [[nodiscard]] std::uint32_t usual_choice(const decision& at) noexcept;
 
 /// The threads. One crew at a time.
-class crew {
- public:
+struct crew {
   crew();
   ~crew();
   crew(const crew&) = delete;

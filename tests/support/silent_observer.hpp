@@ -8,8 +8,7 @@
 import vmm.backend;
 import vmm.stream;
 
-class silent_observer : public vmm::block_observer {
- public:
+struct silent_observer : vmm::block_observer {
   void reserved(vmm::address_range) noexcept override {}
   void unreserved(vmm::address_range) noexcept override {}
   void mapped(vmm::address_range) noexcept override {}

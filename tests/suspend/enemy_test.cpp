@@ -22,8 +22,7 @@ vmm::fake::profile three_devices() {
   return made;
 }
 
-class SuspendBeside : public Regions {
- protected:
+struct SuspendBeside : Regions {
   SuspendBeside() : Regions(three_devices()) {}
 };
 

@@ -14,8 +14,7 @@ namespace {
 using sweeps::fault_list, sweeps::outcome, vmm::address;
 
 // Two regions with contents, of several handles.
-class scene {
- public:
+struct scene {
   explicit scene(vmm::backup_tier tier) {
     vmm::pool_options of_pool;
     of_pool.policy.handle_bytes_max = 2 * MiB;
@@ -74,8 +73,7 @@ class scene {
   std::unique_ptr<vmm::suspender> sleeper;
 };
 
-class SuspendFaults : public testing::TestWithParam<vmm::backup_tier> {
- protected:
+struct SuspendFaults : testing::TestWithParam<vmm::backup_tier> {
   // A suspension that fails leaves both as they were, or suspended with their contents.
   outcome inject_suspend(const fault_list& faults) {
     scene s(GetParam());
@@ -138,8 +136,7 @@ class SuspendFaults : public testing::TestWithParam<vmm::backup_tier> {
   }
 };
 
-class SuspendWaits : public Regions {
- protected:
+struct SuspendWaits : Regions {
   void SetUp() override {
     Regions::SetUp();
     driver.set_manual(true);

@@ -29,8 +29,7 @@ namespace {
 
 using vmm::address, vmm::errc;
 
-class SuspendMisuse : public Regions {
- protected:
+struct SuspendMisuse : Regions {
   void expect_running(std::string_view obstacle) {
     EXPECT_EQ(*sleeper->last_obstacle(), obstacle);
     EXPECT_FALSE(*sleeper->is_suspended("kv"));

@@ -15,8 +15,7 @@ import vmm.manager;
 import vmm.stream;
 import vmm.suspend;
 
-class Regions : public testing::Test {
- protected:
+struct Regions : testing::Test {
   using contents = vmm::suspend_contents;
 
   explicit Regions(const vmm::fake::profile& emulated = vmm::fake::profile::cuda())

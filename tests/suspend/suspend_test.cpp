@@ -359,8 +359,7 @@ vmm::fake::profile three_devices() {
   return made;
 }
 
-class SuspendRights : public Regions {
- protected:
+struct SuspendRights : Regions {
   SuspendRights() : Regions(three_devices()) {}
 };
 

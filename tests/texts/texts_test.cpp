@@ -87,8 +87,7 @@ TEST(Texts, ThreadsKeepTheSame) {
 
 // ---- files -----------------------------------------------------------------------------
 
-class Files : public testing::Test {
- protected:
+struct Files : testing::Test {
   void SetUp() override { ASSERT_NE(::mkdtemp(folder.data()), nullptr); }
   void TearDown() override { std::filesystem::remove_all(folder); }
   static int failure_of(const std::string& path, int flags) {

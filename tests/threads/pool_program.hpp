@@ -419,8 +419,7 @@ class pool_program : public allocator_program<pool_program, pool_block, pool_act
 };
 
 /// The same seed's program with frees after everything among its calls.
-class pool_unordered_program : public pool_program {
- public:
+struct pool_unordered_program : pool_program {
   explicit pool_unordered_program(std::uint64_t seed) : pool_program(seed, true) {}
 };
 

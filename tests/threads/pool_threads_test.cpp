@@ -315,8 +315,7 @@ TEST(PoolThreads, ACallbackFreesBesideASuspensionWhereFreesFill) {
 }
 
 // Counts mappings. One that has begun and is not counted yet is a step of the schedule.
-class counting_observer final : public vmm::block_observer {
- public:
+struct counting_observer final : vmm::block_observer {
   void reserved(vmm::address_range) noexcept override {}
   void unreserved(vmm::address_range) noexcept override {}
   void mapped(vmm::address_range) noexcept override {

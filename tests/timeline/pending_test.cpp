@@ -11,8 +11,7 @@ namespace {
 
 using frees = vmm::pending_frees<int, int>;
 
-class Pending : public testing::Test {
- protected:
+struct Pending : testing::Test {
   void push(int block, const std::vector<int>& points) {
     frees::owner one = frees::make(points.size()).value();
     one->block = block;

@@ -15,8 +15,7 @@ namespace {
 using vmm::point_answer, vmm::recorded_event, vmm::stream_handle, vmm::stream_phase,
     vmm::stream_point, vmm::stream_progress, vmm::ticket_ref;
 
-class Progress : public testing::Test {
- protected:
+struct Progress : testing::Test {
   void SetUp() override {
     driver.set_manual(true);
     time.emplace(driver);

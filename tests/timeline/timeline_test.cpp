@@ -14,8 +14,7 @@ namespace {
 
 using vmm::call, vmm::errc, vmm::stream_handle, vmm::ticket_ref;
 
-class Timeline : public testing::Test {
- protected:
+struct Timeline : testing::Test {
   void SetUp() override {
     driver.set_manual(true);
     first = driver.create_stream().value();

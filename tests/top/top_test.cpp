@@ -44,8 +44,7 @@ class child : public program {
   void wait() const { EXPECT_EQ(talk().hear(), 'p') << "the child has ended"; }
 };
 
-class Top : public testing::Test {
- protected:
+struct Top : testing::Test {
   void SetUp() override {
     std::string name = (fs::temp_directory_path() / "vmm_top_XXXXXX").string();
     ASSERT_NE(::mkdtemp(name.data()), nullptr);

@@ -28,8 +28,7 @@ struct record : vmm::tracked_range {
   }
 };
 
-class Tracker : public testing::Test {
- protected:
+struct Tracker : testing::Test {
   record& add(std::uint64_t base, const range_sizes& sizes) {
     record& made = *records.emplace_back(std::make_unique<record>(address{base}, sizes));
     EXPECT_TRUE(tracked.insert_claimed(made));
@@ -181,8 +180,7 @@ TEST(TrackerDeathTest, MisuseEndsTheProcess) {
 
 // ---- the naive model: bases to sizes, searched from one end
 
-class ModelledTracker : public Tracker {
- protected:
+struct ModelledTracker : Tracker {
   using model = std::map<std::uint64_t, std::uint64_t>;
 
   [[nodiscard]] bool is_free(std::uint64_t base, std::uint64_t size,

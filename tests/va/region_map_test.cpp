@@ -132,8 +132,7 @@ TEST(RegionMap, KindsOfMoreThanAByteAreToldApart) {
 
 // More regions than a list may have grow and shrink where they lie, all of them in one bin, with
 // something unlisted between them.
-class OneBin : public testing::Test {
- protected:
+struct OneBin : testing::Test {
   static constexpr std::uint32_t least = 59'904;
   static constexpr std::uint32_t most = least + 255;
   static constexpr std::uint32_t count = 24;

@@ -21,8 +21,7 @@ namespace {
 
 using vmm::call, vmm::errc;
 
-class OnHost : public testing::Test {
- protected:
+struct OnHost : testing::Test {
   using manager = vmm::manager;
   template <class T>
   using vector = vmm::vector<T>;
@@ -44,8 +43,7 @@ class OnHost : public testing::Test {
   std::unique_ptr<manager> managed;
 };
 
-class OnFake : public testing::Test {
- protected:
+struct OnFake : testing::Test {
   using manager = vmm::manager;
   template <class T>
   using vector = vmm::vector<T>;
@@ -288,8 +286,7 @@ struct policy_case {
   vmm::alias_level alias;
 };
 
-class OnBusyFake : public testing::TestWithParam<policy_case> {
- protected:
+struct OnBusyFake : testing::TestWithParam<policy_case> {
   using manager = vmm::manager;
   using vector = vmm::vector<std::uint32_t>;
   static constexpr std::uint64_t count = 20 * MiB / 4;  // a chunk of every policy

@@ -15,8 +15,7 @@ struct device_memory {
   int descriptor = -1;
 };
 
-class owner_device {
- public:
+struct owner_device {
   virtual ~owner_device() = default;
   /// Nothing: the driver has no memory.
   [[nodiscard]] virtual std::optional<device_memory> create(std::uint64_t size_bytes) = 0;
