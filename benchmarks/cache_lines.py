@@ -136,17 +136,8 @@ def main():
         shorter = os.path.join(folder, "cut.trace")
         with gzip.open(chosen.trace, "rt") as whole, open(shorter, "w", encoding="utf-8") as cut:
             cut.writelines(line for _, line in zip(range(chosen.events), whole))
-        command = [
-            "setarch",
-            "-R",
-            "valgrind",
-            "--tool=lackey",
-            "--trace-mem=yes",
-            "--log-fd=1",
-            chosen.program,
-            "--lines",
-            shorter,
-        ]
+        command = "setarch -R valgrind --tool=lackey --trace-mem=yes --log-fd=1".split()
+        command += [chosen.program, "--lines", shorter]
         command += ["--created"] if chosen.created else []
         calls = list(calls_of(command, chosen.every))
     if not calls:

@@ -43,21 +43,12 @@ class Program:
     it fills the device or looks at times; `facts`: what it says is shown, not compared; `must`:
     modes in which it has to end well where that is not every mode."""
 
-    def __init__(
-        self,
-        name,
-        words,
-        timed=None,
-        alone=None,
-        facts=False,
-        must=modes,
-        extra=None,
-        note="",
-        **variables,
-    ):
-        self.name, self.words, self.timed, self.alone = name, words, timed, alone
-        self.extra, self.note = extra or {}, note
-        self.facts, self.must, self.variables = facts, must, variables
+    def __init__(self, name, words, **given):
+        self.name, self.words = name, words
+        self.timed, self.alone = given.pop("timed", None), given.pop("alone", None)
+        self.facts, self.must = given.pop("facts", False), given.pop("must", modes)
+        self.extra, self.note = given.pop("extra", {}), given.pop("note", "")
+        self.variables = given
 
 
 def programs(folder):
@@ -67,6 +58,8 @@ def programs(folder):
     jax = [python, str(here / "jax_program.py")]
     static, shared = str(folder / "static"), str(folder / "shared")
     both = ("plain", "vmm")
+    plains = {f"plain {i}": {} for i in range(3, 6)}
+    vmms = {f"vmm {i}": {} for i in range(2, 5)}
     xla = "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0"  # else times choose kernels
     return [
         Program("nvcc static", [static, "work", "20"], timed=(2, 20)),
@@ -86,13 +79,11 @@ def programs(folder):
         Program("nvcc fork", [static, "fork"]),
         Program("nvcc ipc", [static, "ipc"]),
         Program("nvcc dmabuf", [static, "dmabuf"]),
-        Program(
-            "torch caching", torch, timed=(4, 24), extra={f"plain {i}": {} for i in range(3, 6)}
-        ),
+        Program("torch caching", torch, timed=(4, 24), extra=plains),
         Program(
             "torch settled",
             torch + ["settled"],
-            extra={**{f"plain {i}": {} for i in range(3, 6)}, "vmm again": {}},
+            extra={**plains, "vmm again": {}},
             note="the device is waited for before results are read",
         ),
         Program(
@@ -106,29 +97,13 @@ def programs(folder):
             timed=(4, 24),
             PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True",
         ),
-        Program(
-            "torch uncached",
-            torch + ["uncached"],
-            PYTORCH_NO_CUDA_MEMORY_CACHING="1",
-            extra={
-                **{f"plain {i}": {} for i in range(3, 5)},
-                "vmm 2": {},
-                "vmm 3": {},
-                "vmm 4": {},
-                "vmm waiting": {"VMM_FREE": "wait"},
-            },
-        ),
-        Program(
-            "torch uncached settled",
-            torch + ["uncached", "settled"],
-            PYTORCH_NO_CUDA_MEMORY_CACHING="1",
-            extra={"vmm 2": {}, "vmm 3": {}, "vmm 4": {}},
-        ),
-        Program(
-            "torch uncached deterministic",
-            torch + ["uncached", "deterministic"],
-            PYTORCH_NO_CUDA_MEMORY_CACHING="1",
-            extra={"vmm again": {}},
+        *(
+            Program(" ".join(words), torch + words[1:], PYTORCH_NO_CUDA_MEMORY_CACHING="1", extra=x)
+            for words, x in (
+                (["torch", "uncached"], {**plains, **vmms, "vmm waiting": {"VMM_FREE": "wait"}}),
+                (["torch", "uncached", "settled"], vmms),
+                (["torch", "uncached", "deterministic"], {"vmm again": {}}),
+            )
         ),
         Program("torch cudaMallocAsync", torch, PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync"),
         Program("torch workers", torch + ["workers"]),
@@ -258,18 +233,8 @@ def build(bench, chosen):
     for name, runtime in (("static", "static"), ("shared", "shared")):
         if all(each.words[0] != str(bench.folder / name) for each in chosen):
             continue
-        command = [
-            nvcc,
-            "-O2",
-            "-std=c++17",
-            "-arch=native",
-            "-cudart",
-            runtime,
-            str(here / "program.cu"),
-            "-o",
-            str(bench.folder / name),
-            "-ldl",
-        ]
+        command = [nvcc, *f"-O2 -std=c++17 -arch=native -cudart {runtime} -o".split()]
+        command += [str(bench.folder / name), str(here / "program.cu"), "-ldl"]
         log = (bench.logs / f"nvcc-{name}.txt").open("wb")
         try:
             making[name] = subprocess.Popen(command, stdout=log, stderr=log)
@@ -287,15 +252,8 @@ def calls_of(outcome):
         for device in report.get("devices", ()):
             for name, counts in device.get("calls", {}).items():
                 total[name] = total.get(name, 0) + counts["count"]
-    memory = (
-        "cuMemAlloc_v2",
-        "cuMemFree_v2",
-        "cuMemAllocAsync",
-        "cuMemFreeAsync",
-        "cuMemCreate",
-        "cuMemRelease",
-    )
-    shown = [f"{name} {total[name]}" for name in memory if name in total]
+    memory = "cuMemAlloc_v2 cuMemFree_v2 cuMemAllocAsync cuMemFreeAsync cuMemCreate cuMemRelease"
+    shown = [f"{name} {total[name]}" for name in memory.split() if name in total]
     reused = sum(report.get("handles_reused", 0) for report in outcome.report)
     return ", ".join(shown + [f"of them served by kept handles {reused}"] * (reused != 0))
 

@@ -24,21 +24,10 @@ NOT_REACHED = {
 
 # Options of the modules that no caller of C sets, by the first word of their text.
 NOT_SET = {
-    "first_fit_bytes",
-    "handle_bytes_max",
-    "small_handle_bytes",
-    "driver_budget_ns",
-    "headroom",
-    "slack_bytes",
-    "small_pool_bytes",
-    "min_move_share",
-    "min_move_bytes",
-    "growth_share",
-    "growth_gap_bytes",
-    "stale_count_max",
-    "host_options::capacity_bytes",
-    "host_options::minimum_bytes",
-    "host_options::recommended_bytes",
+    *"first_fit_bytes handle_bytes_max small_handle_bytes driver_budget_ns headroom".split(),
+    *"slack_bytes small_pool_bytes min_move_share min_move_bytes growth_share".split(),
+    *"growth_gap_bytes stale_count_max".split(),
+    *(f"host_options::{size}_bytes" for size in ("capacity", "minimum", "recommended")),
     "cuda_options::device is a device number",
     "multicast is off: open the device with cuda_options",
     "plain memory (cuda_options::memory",
@@ -58,17 +47,10 @@ NOT_SET = {
 ASSERTIONS = {"check", "debug_check", "paranoid_check", "static_assert", "audit", "require"}
 
 # Names that are not ours.
-OF_OTHERS = {
-    "AF_ALG",
-    "DVMM_LEVEL_ZERO",
-    "LD_LIBRARY_PATH",
-    "ZE_AFFINITY_MASK",
-    "libze_loader",
-    "max_map_count",
-    "memfd_create",
-    "ZE_ENABLE_ALT_DRIVERS",
-    "cntvct_el0",
-}
+OF_OTHERS = set(
+    "AF_ALG DVMM_LEVEL_ZERO LD_LIBRARY_PATH ZE_AFFINITY_MASK libze_loader max_map_count "
+    "memfd_create ZE_ENABLE_ALT_DRIVERS cntvct_el0".split()
+)
 
 TOKEN = re.compile(
     r"""(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<raw>R"\((?P<inside>.*?)\)")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -16,16 +17,9 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 KEPT = os.path.join(ROOT, "build", "packages")
 
 SKIPPED = 77
-NO_NETWORK = (
-    "NewConnectionError",
-    "ConnectionError",
-    "ConnectTimeout",
-    "Name or service not",
-    "Temporary failure in name resolution",
-    "Network is unreachable",
-    "ProxyError",
-    "Read timed out",
-    "Failed to establish a new connection",
+NO_NETWORK = re.compile(
+    "ConnectionError|ConnectTimeout|Name or service not|Temporary failure in name resolution"
+    "|Network is unreachable|ProxyError|Read timed out|Failed to establish a new connection"
 )
 
 
@@ -44,7 +38,7 @@ def pip(*arguments: str, python: str = sys.executable) -> str:
     said = ended.stdout + ended.stderr
     if "No module named pip" in said:
         skip("there is no pip (package python3-pip)")
-    if any(each in said for each in NO_NETWORK):
+    if NO_NETWORK.search(said):
         skip("the Python package index cannot be reached")
     sys.exit(f"{' '.join(command)}:\n{said}")
 
@@ -59,16 +53,8 @@ def fetch_wheel(requirement: str, *, sha256: str = "", options: tuple[str, ...] 
         return [os.path.join(folder, each) for each in os.listdir(folder) if each.endswith(".whl")]
 
     if not wheels():
-        pip(
-            "download",
-            "--quiet",
-            "--no-deps",
-            "--only-binary=:all:",
-            "--dest",
-            folder,
-            *options,
-            requirement,
-        )
+        words = "download --quiet --no-deps --only-binary=:all: --dest".split()
+        pip(*words, folder, *options, requirement)
     [path] = wheels()
     if sha256:
         with open(path, "rb") as file:

@@ -44,20 +44,8 @@ def find_wheel(requirement: str, *platforms: str) -> tuple[str, str]:
     """The version and the URL of the newest wheel that fits."""
     with tempfile.TemporaryDirectory() as into:
         named = [word for each in platforms for word in ("--platform", each)]
-        said = pip(
-            "install",
-            "--dry-run",
-            "--ignore-installed",
-            "--no-deps",
-            "--quiet",
-            "--report",
-            "-",
-            "--only-binary=:all:",
-            "--target",
-            into,
-            *named,
-            requirement,
-        )
+        words = "install --dry-run --ignore-installed --no-deps --quiet --report - --target".split()
+        said = pip(*words, into, "--only-binary=:all:", *named, requirement)
     made = json.loads(said[said.index("{") :])["install"][0]
     return made["metadata"]["version"], made["download_info"]["url"]
 

@@ -15,15 +15,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from _packages import KEPT, ROOT, pip, skip
 from _wheels import attempt, find_wheel, python, read_members
 
-PACKAGES = (
-    "numpy",
-    "pytest",
-    "cuda-core",
-    "cupy-cuda13x",
-    "numba-cuda",
-    "rmm-cu13",
-    "warp-lang",
-)
+PACKAGES = "numpy pytest cuda-core cupy-cuda13x numba-cuda rmm-cu13 warp-lang".split()
 # Files of libraries that need PyTorch: read without it.
 SOURCES = (
     (

@@ -11,13 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "docs" / "site"))
 
-BESIDE = (
-    "README.md",
-    "CONTRIBUTING.md",
-    "CHANGELOG.md",
-    "SECURITY.md",
-    "adapters/python/README.md",
-)
+BESIDE = "README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md adapters/python/README.md".split()
 
 
 @dataclasses.dataclass

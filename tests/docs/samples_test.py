@@ -150,26 +150,16 @@ def check_cmake(block):
 
 @functools.cache
 def presets():
-    return {
-        each["name"]
-        for each in json.loads((ROOT / "CMakePresets.json").read_text())["configurePresets"]
-    }
+    read = json.loads((ROOT / "CMakePresets.json").read_text())
+    return {each["name"] for each in read["configurePresets"]}
 
 
 @functools.cache
 def variables():
-    text = (
-        (ROOT / "docs/options.md").read_text()
-        + (ROOT / "docs/preload.md").read_text()
-        + (ROOT / "docs/pytorch.md").read_text()
-    )
-    return set(re.findall(r"`([A-Z][A-Z_]+)`", text)) | {
-        "LD_PRELOAD",
-        "ZE_ENABLE_ALT_DRIVERS",
-        "LD_LIBRARY_PATH",
-        "CUDA_HOME",
-        "PYTHONPATH",
-    }
+    names = ("options", "preload", "pytorch")
+    text = "".join((ROOT / f"docs/{name}.md").read_text() for name in names)
+    others = "LD_PRELOAD ZE_ENABLE_ALT_DRIVERS LD_LIBRARY_PATH CUDA_HOME PYTHONPATH"
+    return {*re.findall(r"`([A-Z][A-Z_]+)`", text), *others.split()}
 
 
 @functools.cache
@@ -241,9 +231,8 @@ def check_command(command):
         return None if program.rsplit("/", 1)[-1] in cmake_names() else f"no program {program}"
     if (ROOT / program).is_file():
         return None
-    return (
-        None if program in cmake_names() and program.startswith("vmm-") else f"no program {program}"
-    )
+    is_tool = program in cmake_names() and program.startswith("vmm-")
+    return None if is_tool else f"no program {program}"
 
 
 def check_python_command(words):

@@ -34,12 +34,8 @@ HTML = OUT / "html"
 
 def sphinx_python():
     for each in ("python3", "/usr/bin/python3"):
-        if (
-            subprocess.run(
-                [each, "-c", "import sphinx, myst_parser"], capture_output=True, check=False
-            ).returncode
-            == 0
-        ):
+        command = [each, "-c", "import sphinx, myst_parser"]
+        if subprocess.run(command, capture_output=True, check=False).returncode == 0:
             return each
     return None
 
@@ -91,15 +87,9 @@ class Site(unittest.TestCase):
         self.assertGreater(len(self.read), 60)
         for page in (pages.ROOT / "docs").glob("*.md"):
             self.assertIn(page.stem + ".html", self.read)
-        for page in (
-            "reference/vmm.stream.html",
-            "reference/vmm.h.html",
-            "reference/names.html",
-            "reference/libvmm.torch.html",
-            "search.html",
-            "changelog.html",
-        ):
-            self.assertIn(page, self.read)
+        for name in "vmm.stream vmm.h names libvmm.torch".split():
+            self.assertIn(f"reference/{name}.html", self.read)
+        self.assertLessEqual({"search.html", "changelog.html"}, set(self.read))
 
     def test_each_link_leads_somewhere(self):
         wrong = []
@@ -108,9 +98,8 @@ class Site(unittest.TestCase):
                 path, _, anchor = urllib.parse.unquote(link).partition("#")
                 if is_elsewhere(link):
                     continue
-                target = (
-                    os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page
-                )
+                there = os.path.normpath(os.path.join(os.path.dirname(page), path))
+                target = there if path else page
                 if not (HTML / target).exists():
                     wrong.append(f"{page}: there is no {link}")
                 elif anchor and target in self.read and anchor not in self.read[target].ids:
@@ -129,16 +118,12 @@ class Site(unittest.TestCase):
     def test_nothing_is_fetched_from_elsewhere(self):
         for page, read in self.read.items():
             for address in read.fetched:
-                self.assertFalse(
-                    is_elsewhere(address) and not address.startswith("data:"),
-                    f"{page} fetches {address}",
-                )
+                is_wrong = is_elsewhere(address) and not address.startswith("data:")
+                self.assertFalse(is_wrong, f"{page} fetches {address}")
         for sheet in HTML.rglob("*.css"):
             for address in re.findall(r"(?:url\(|@import\s+)[\"']?([^\"')]+)", sheet.read_text()):
-                self.assertFalse(
-                    is_elsewhere(address) or address.startswith("/"),
-                    f"{sheet.name} fetches {address}",
-                )
+                is_wrong = is_elsewhere(address) or address.startswith("/")
+                self.assertFalse(is_wrong, f"{sheet.name} fetches {address}")
 
     def test_it_is_for_keyboards_and_readers(self):
         for page, read in self.read.items():
@@ -146,21 +131,10 @@ class Site(unittest.TestCase):
             tags = read.tags
             self.assertIn(("a", {"class": "skip", "href": "#content"}), tags, page)
             self.assertTrue(any(tag == "html" and each.get("lang") for tag, each in tags), page)
-            self.assertTrue(
-                any(
-                    tag == "input" and each.get("name") == "q" and each.get("aria-label")
-                    for tag, each in tags
-                ),
-                page,
-            )
+            asked = [each for tag, each in tags if tag == "input" and each.get("name") == "q"]
+            self.assertTrue(any(each.get("aria-label") for each in asked), page)
             for _tag, each in tags:
-                self.assertNotIn(
-                    "tabindex"
-                    if each.get("tabindex") not in ("-1", "0", None)
-                    else "no such attribute",
-                    each,
-                    page,
-                )
+                self.assertIn(each.get("tabindex"), ("-1", "0", None), page)
 
     def test_dark_is_there(self):
         text = (HTML / "_static" / "site.css").read_text()

@@ -24,15 +24,9 @@ def found_browser():
 
 BROWSER, WHY_NONE = found_browser()
 COMMAND = [
-    BROWSER,
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--no-first-run",
+    *(BROWSER, "--host-resolver-rules=MAP * ~NOTFOUND", "--headless=new", "--no-sandbox"),
+    *"--disable-gpu --disable-dev-shm-usage --no-first-run --disable-component-update".split(),
     "--disable-background-networking",
-    "--disable-component-update",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
 ]
 
 STATE = "document.getElementById('state').textContent"

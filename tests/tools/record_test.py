@@ -35,62 +35,37 @@ def free(address, size=1, stream=0):
 
 class Convert(unittest.TestCase):
     def test_gives_the_lowest_free_number(self):
-        history = [
-            ask(10, 100),
-            ask(20, 200),
-            ask(30, 300),
-            *free(20),
-            *free(10),
-            ask(40, 400),
-            ask(50, 500),
-            ask(60, 600),
-        ]
-        self.assertEqual(
-            record.convert(history),
-            [
-                "a 0 100 0",
-                "a 1 200 0",
-                "a 2 300 0",
-                "f 1",
-                "f 0",
-                "a 0 400 0",
-                "a 1 500 0",
-                "a 3 600 0",
-            ],
-        )
+        history = [ask(at, 10 * at) for at in (10, 20, 30)] + free(20) + free(10)
+        history += [ask(at, 10 * at) for at in (40, 50, 60)]
+        lines = "a 0 100 0,a 1 200 0,a 2 300 0,f 1,f 0,a 0 400 0,a 1 500 0,a 3 600 0"
+        self.assertEqual(record.convert(history), lines.split(","))
 
     def test_takes_a_free_when_it_has_completed(self):
         requested, completed = free(10)
         history = [ask(10, 1), requested, ask(20, 2), completed, ask(10, 3)]
-        self.assertEqual(
-            record.convert(history, counted=(3, 1)), ["a 0 1 0", "a 1 2 0", "f 0", "a 0 3 0"]
-        )
+        lines = ["a 0 1 0", "a 1 2 0", "f 0", "a 0 3 0"]
+        self.assertEqual(record.convert(history, counted=(3, 1)), lines)
 
     def test_leaves_live_what_has_not_completed(self):
         self.assertEqual(record.convert([ask(10, 1), free(10)[0]], counted=(1, 1)), ["a 0 1 0"])
 
     def test_numbers_streams_as_they_appear_with_the_default_first(self):
         history = [ask(1, 1, 7777), ask(2, 1, 5), ask(3, 1, 0), ask(4, 1, 7777)]
-        self.assertEqual(
-            [line.split()[3] for line in record.convert(history)], ["1", "2", "0", "1"]
-        )
+        streams = [line.split()[3] for line in record.convert(history)]
+        self.assertEqual(streams, ["1", "2", "0", "1"])
 
     def test_puts_what_was_live_before_at_the_head(self):
         before = [{"addr": 90, "size": 9, "stream": 4}, {"addr": 80, "size": 8, "stream": 0}]
         history = [*free(90), ask(90, 1)]
-        self.assertEqual(
-            record.convert(history, [(0, 0)], before, (1, 1)),
-            ["a 0 8 0", "a 1 9 1", "i 0", "f 1", "a 1 1 0"],
-        )
+        lines = record.convert(history, [(0, 0)], before, (1, 1))
+        self.assertEqual(lines, ["a 0 8 0", "a 1 9 1", "i 0", "f 1", "a 1 1 0"])
 
     def test_marks_iterations_where_they_began(self):
         requested, completed = free(10)
         history = [ask(10, 1), requested, completed, ask(20, 2), *free(20)]
         marks = [(0, 0), (1, 1), (1, 1), (2, 2)]
-        self.assertEqual(
-            record.convert(history, marks),
-            ["i 0", "a 0 1 0", "f 0", "i 1", "i 2", "a 0 2 0", "f 0", "i 3"],
-        )
+        lines = "i 0,a 0 1 0,f 0,i 1,i 2,a 0 2 0,f 0,i 3".split(",")
+        self.assertEqual(record.convert(history, marks), lines)
 
     def test_leaves_out_what_the_allocator_does_for_itself(self):
         history = [
@@ -152,13 +127,8 @@ class Write(unittest.TestCase):
             self.assertEqual(packed[0][3:8], bytes(5), "neither a name nor a time")
             self.assertEqual(gzip.decompress(packed[0]), packed[2])
             for path in (paths[0], paths[2]):
-                told = json.loads(
-                    subprocess.run(
-                        [REPLAY, path, "--policy", "pool", "--json"],
-                        check=True,
-                        capture_output=True,
-                    ).stdout
-                )
+                command = [REPLAY, path, "--policy", "pool", "--json"]
+                told = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
                 figures = record.figures_of(lines)
                 for key in ("allocations", "frees", "iterations", "peak_live_bytes"):
                     self.assertEqual(told[key], figures[key], key)
@@ -245,10 +215,8 @@ class Run(unittest.TestCase):
                     path = os.path.join(folder, out)
                     ended = self.run_record(program, folder, path)
                     self.assertEqual((ended.returncode, ended.stdout), (code, ran), ended.stderr)
-                    self.assertEqual(
-                        ended.stderr,
-                        b"record: " + path.encode() + b": cannot be written: " + why + b"\n",
-                    )
+                    said = b"record: " + path.encode() + b": cannot be written: " + why + b"\n"
+                    self.assertEqual(ended.stderr, said)
 
 
 if __name__ == "__main__":

@@ -97,15 +97,8 @@ class WrongUse(CommandTest):
             benchmarks += "resize sharing" + (" preload" if "preload" in FLAGS else "")
             lines += [f"benchmarks/bench_{name} --help" for name in benchmarks.split()]
             lines += [f"gpu_tests/{x} --help" for x in ("fidelity/vmm-fidelity", "vmm-gpu-test")]
-        for tool in (
-            "fit",
-            "replay",
-            "trace",
-            "demo",
-            "history/vmm-history",
-            "top/vmm-top",
-            "owner/vmm-owner",
-        ):
+        tools = "fit replay trace demo history/vmm-history top/vmm-top owner/vmm-owner"
+        for tool in tools.split():
             program = tool if "/" in tool else f"vmm-{tool}"
             lines += [f"tools/{program} -h", f"tools/{program} --help"]
             got = self.run_command(command_of(f"tools/{program} --version"))

@@ -33,15 +33,7 @@ import time
 
 LIVE_UNIT_BYTES = 512
 NO_EVENTS = frozenset(
-    (
-        "segment_alloc",
-        "segment_free",
-        "segment_map",
-        "segment_unmap",
-        "oom",
-        "snapshot",
-        "workspace_snapshot",
-    )
+    "segment_alloc segment_free segment_map segment_unmap oom snapshot workspace_snapshot".split()
 )
 
 
@@ -175,15 +167,11 @@ class Recording:
         self.live_before = []
         for segment in torch.cuda.memory._snapshot()["segments"]:
             if segment["device"] == self.device:
-                self.live_before += [
-                    {
-                        "addr": block["address"],
-                        "size": block["requested_size"],
-                        "stream": segment["stream"],
-                    }
-                    for block in segment["blocks"]
-                    if block["state"] != "inactive"
-                ]
+                for block in segment["blocks"]:
+                    if block["state"] != "inactive":
+                        at, size = block["address"], block["requested_size"]
+                        stream = segment["stream"]
+                        self.live_before.append({"addr": at, "size": size, "stream": stream})
         self.before = self._count()
         torch.cuda.reset_peak_memory_stats()
         if with_history:
