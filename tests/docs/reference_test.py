@@ -40,9 +40,8 @@ class Prose(unittest.TestCase):
 
     def test_a_list_stays_a_list(self):
         text = "Rules:\n\n- One,\n  of two lines.\n- two_of() it.\n"
-        self.assertEqual(
-            reference.Writer(None).prose(text), "Rules:\n\n- One, of two lines.\n- `two_of()` it."
-        )
+        prose = "Rules:\n\n- One, of two lines.\n- `two_of()` it."
+        self.assertEqual(reference.Writer(None).prose(text), prose)
 
 
 class Reader(unittest.TestCase):

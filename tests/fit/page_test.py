@@ -86,9 +86,8 @@ class Page(unittest.TestCase):
         self.assertEqual([row[0] for row in devices], list(said["fits"]))
         for device, *cells in devices:
             for name, cell in zip(names, cells):
-                self.assertTrue(
-                    cell.startswith(VERDICTS[said["fits"][device][name]]), (device, cell)
-                )
+                verdict = VERDICTS[said["fits"][device][name]]
+                self.assertTrue(cell.startswith(verdict), (device, cell))
 
     def test_curves_reach_the_figures(self):
         for recording in (SNAPSHOT, pathlib.Path(TRACES) / "maskrcnn_train.trace.gz"):
@@ -105,9 +104,8 @@ class Page(unittest.TestCase):
             band = said["allocators"]["async"]
             self.assertAlmostEqual(most["async_low"] / band["held_bytes_low"], 1, delta=1e-9)
             self.assertAlmostEqual(most["async_high"] / band["held_bytes_high"], 1, delta=1e-9)
-            self.assertIn(
-                "live " + shown(said["peak_live_bytes"]), self.browser.boxes("#state")[0][0]
-            )
+            live = "live " + shown(said["peak_live_bytes"])
+            self.assertIn(live, self.browser.boxes("#state")[0][0])
 
     def check_places(self):
         """Devices and numbers of the axis stand at the height of their value."""
@@ -210,9 +208,8 @@ class Page(unittest.TestCase):
             "(box => { box.value = 'request'; box.onchange(); })(document.getElementById('across'))"
         )
         self.browser.ask("new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
-        self.assertEqual(
-            self.browser.ask("panes[0].width"), self.browser.ask("panes[0].data.request.at(-1)")
-        )
+        width, last = map(self.browser.ask, ("panes[0].width", "panes[0].data.request.at(-1)"))
+        self.assertEqual(width, last)
         self.assertTrue(self.browser.boxes("#state")[0][0].startswith("request "))
         self.open(pathlib.Path(TRACES) / "beam_kv.trace.gz")
         self.assertTrue(self.browser.ask("document.getElementById('scale').hidden"))
@@ -253,9 +250,8 @@ class Page(unittest.TestCase):
         self.browser.open(page)
         best = json.loads(done.stdout)["largest_batch"]["1GiB"]["native"]["best"]
         self.assertEqual(best, 64)
-        self.assertIn(
-            "batch 64, the largest on 1GiB under native", self.browser.boxes("#name")[0][0]
-        )
+        name = self.browser.boxes("#name")[0][0]
+        self.assertIn("batch 64, the largest on 1GiB under native", name)
         _, held, batches, *_ = self.rows()
         self.assertEqual(held[1], shown(1 << 30))
         self.assertTrue(batches[1].startswith("64 (62 to 65)"), batches)
@@ -280,9 +276,8 @@ class Page(unittest.TestCase):
             self.browser.shown = None
             self.open(SNAPSHOT)
             self.assertEqual(self.browser.ask("document.documentElement.scrollWidth"), 390)
-            for text, left, right, *_ in self.browser.boxes(
-                "canvas, button, td, th, .site, .row > *"
-            ):
+            where = "canvas, button, td, th, .site, .row > *"
+            for text, left, right, *_ in self.browser.boxes(where):
                 self.assertGreaterEqual(left, 0, text)
                 self.assertLessEqual(right, 390, text)
             self.check_places()

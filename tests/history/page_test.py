@@ -231,9 +231,8 @@ class Page(unittest.TestCase):
             self.browser.settle()
             self.assertEqual(self.browser.ask("document.documentElement.scrollWidth"), 390)
             where = "canvas, button, select, .card, .axis.y span, h2"
-            for text, left, right, *_ in self.browser.boxes(
-                "main :is(%s), header :is(%s)" % (where, where)
-            ):
+            where = "main :is(%s), header :is(%s)" % (where, where)
+            for text, left, right, *_ in self.browser.boxes(where):
                 self.assertGreaterEqual(left, 0, text)
                 self.assertLessEqual(right, 390, text)
             maps = self.browser.boxes(".map")

@@ -149,7 +149,7 @@ class Run(Case):
             "vmm-fit prove_schedules schedule_threads golden_test bench_va example_first; do "
             f'echo "$each: phony"; done ;;\n{NO_WORK} esac',
         )
-        replay = "release/tools/vmm-replay"
+        replay, threads = "release/tools/vmm-replay", "dev/tests/threads/schedule_threads"
         for line, program, given in (
             ("replay a.trace --policy pool --jitter 1", replay, "a.trace --policy pool --jitter 1"),
             ("replay --policy pool a.trace", replay, "--policy pool a.trace"),
@@ -162,11 +162,7 @@ class Run(Case):
             ("trace tables 3", "release/tools/vmm-trace", "tables 3"),
             ("view a.trace --out=x", "release/tools/history/vmm-history", "page a.trace --out=x"),
             ("prove 10 --first 3", "release/tests/stream/prove_schedules", "10 --first 3"),
-            (
-                "threads pool --first 3",
-                "dev/tests/threads/schedule_threads",
-                "pool 1000000 --first 3",
-            ),
+            ("threads pool --first 3", threads, "pool 1000000 --first 3"),
             ("golden --show pool 3", "release/tests/golden/golden_test", "--show pool 3"),
             ("bench va --json", "release/benchmarks/bench_va", "--json"),
             ("example example_first", "release/examples/example_first", ""),
@@ -346,9 +342,8 @@ class TestsCase(Case):
             f'mkdir -p "$2/gtest"; cp \'{self.path("suite.xml")}\' "$2/tests.xml"; '
             f"cp '{self.path('program.xml')}' \"$2/gtest/\""
         )
-        self.script(
-            "bin/ctest", f"echo ${{2##*/}} >>'{self.path('tested')}'; {self.copies}; exit 8"
-        )
+        tells = f"echo ${{2##*/}} >>'{self.path('tested')}'"
+        self.script("bin/ctest", f"{tells}; {self.copies}; exit 8")
         if "  missing  " in self.ask("./run test --no-install").out:
             self.skipTest("not all that the tests need is here")
 
@@ -364,14 +359,12 @@ class RunTests(TestsCase):
         """As GoogleTest and CTest write them: a program's tests, and tests of a process each."""
         case = '    <testcase name="{}" status="run" result="skipped" classname="A">\n'
         case += '      <skipped message="{}"><![CDATA[\nx]]></skipped>\n    </testcase>\n'
+        no_cuda = "the CUDA driver&apos;s library is not here"
         self.file(
             "program.xml",
             '<testsuites tests="3" failures="0" disabled="0" errors="0">\n'
             '  <testsuite name="A" tests="3" failures="0" disabled="0" skipped="3" errors="0">\n'
-            + case.format(
-                "One/cuda_device",
-                "/a b/c.cpp:41&#x0A;the CUDA driver&apos;s library is not here",
-            )
+            + case.format("One/cuda_device", f"/a b/c.cpp:41&#x0A;{no_cuda}")
             + case.format("Two", "/a/d.cpp:7&#x0A;no streams")
             + case.format("Three", "/a/d.cpp:7&#x0A;no bytes")
             + "  </testsuite>\n</testsuites>\n",
@@ -380,15 +373,9 @@ class RunTests(TestsCase):
         case += '\t\t<skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/>\n'
         case += "\t\t<system-out>{1}</system-out>\n\t</testcase>\n"
         zero = "[ RUN      ] B.Each\n/a/e.cpp:3: Skipped\nno Level Zero loader to ask\n\n"
-        self.file(
-            "suite.xml",
-            SUITE.format(
-                0,
-                2,
-                case.format("B.Each", zero)
-                + case.format("c.resources", "skipped: no headers of CCCL\n"),
-            ),
-        )
+        cases = case.format("B.Each", zero)
+        cases += case.format("c.resources", "skipped: no headers of CCCL\n")
+        self.file("suite.xml", SUITE.format(0, 2, cases))
         self.script("bin/ctest", self.copies)
         got = self.expect("./run test --preset release", 0)
         table = (
@@ -501,9 +488,8 @@ class RunInstalls(Case):
     def setUp(self):
         super().setUp()
         system = pathlib.Path("/etc/os-release")
-        known = system.exists() and re.search(
-            "^ID=(debian|ubuntu)$", system.read_text(), re.MULTILINE
-        )
+        name = re.compile("^ID=(debian|ubuntu)$", re.MULTILINE)
+        known = system.exists() and name.search(system.read_text())
         if not known or self.ask("./run test --no-install").code != 0:
             self.skipTest("another distribution, or not all that the tests need is here")
         needs = self.read("run").replace("\nmake|make|", "\nno-such|no-such-package|")
