@@ -9,9 +9,6 @@
 #include "../market/own_source.hpp"
 #include "../market/tenants.hpp"
 
-import vmm.fake;
-import vmm.market;
-
 namespace conformance {
 namespace {
 

@@ -7,9 +7,7 @@
 #include "../support/byte_source.hpp"
 #include "program.hpp"
 
-import vmm.backend;
 import vmm.containers;
-import vmm.fake;
 import vmm.manager;
 
 namespace contents {

@@ -8,11 +8,7 @@
 #include "own_source.hpp"
 #include "tenants.hpp"
 
-import vmm.backend;
-import vmm.fake;
-import vmm.host;
 import vmm.manager;
-import vmm.market;
 import vmm.stream;
 
 namespace {

@@ -12,14 +12,9 @@
 #include "own_source.hpp"
 #include "tenants.hpp"
 
-import vmm.backend;
-import vmm.fake;
-import vmm.host;
 import vmm.manager;
-import vmm.market;
 import vmm.observe;
 import vmm.optimizer;
-import vmm.stream;
 import vmm.suspend;
 
 namespace {

@@ -11,9 +11,6 @@
 #include "../support/test.h"
 #include "loans.hpp"
 
-import vmm.backend;
-import vmm.market;
-
 namespace market_test {
 
 using vmm::market_handle, vmm::market_kind, vmm::market_message, vmm::market_owner,

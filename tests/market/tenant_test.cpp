@@ -11,10 +11,7 @@
 #include "../process/child.hpp"
 #include "tenants.hpp"
 
-import vmm.backend;
-import vmm.host;
 import vmm.manager;
-import vmm.market;
 import vmm.registry;
 
 namespace {

@@ -12,7 +12,6 @@
 
 import vmm.observe;
 import vmm.optimizer;
-import vmm.stream;
 
 namespace {
 

@@ -12,9 +12,6 @@
 #include "../../../adapters/preload/locks.h"
 #include "../../../adapters/preload/process.h"
 
-import vmm.backend;
-import vmm.stream;
-
 namespace {
 
 thread_local int countdown = 0;
