@@ -38,9 +38,8 @@ def of_cold(answer):
 
 def of_live(answer):
     rows = [(int(each["count"]), each) for each in answer["live_blocks"]]
-    return {
-        (count, kind): each[kind] for count, each in rows for kind in ("random_ns", "recent_ns")
-    }
+    kinds = ("random_ns", "recent_ns")
+    return {(count, kind): each[kind] for count, each in rows for kind in kinds}
 
 
 def of_threads(answer):

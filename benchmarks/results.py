@@ -75,14 +75,8 @@ def split(table: Table) -> Table:
     for at, name in enumerate(table.columns):
         cells = [row[at] for row in table.rows]
         some = [cell for cell in cells if cell]
-        pattern, ends = next(
-            (
-                (pattern, ends)
-                for pattern, ends in COMPOSITES
-                if some and all(pattern.fullmatch(cell) for cell in some)
-            ),
-            (re.compile(r"(.*)"), ("",)),
-        )
+        fitting = (of for of in COMPOSITES if some and all(of[0].fullmatch(cell) for cell in some))
+        pattern, ends = next(fitting, (re.compile(r"(.*)"), ("",)))
         columns += [name + end for end in ends]
         for row, cell in zip(rows, cells):
             found = pattern.fullmatch(cell) if cell else None

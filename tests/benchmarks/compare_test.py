@@ -17,10 +17,8 @@ def ratios_of(turns):
     """Of turns of four figures each: A, B, B, A; every other turn B, A, A, B."""
     made = compare.Ratios()
     for turn, figures in enumerate(turns):
-        first, second = (
-            [{"x": each} for each in figures[0::3]],
-            [{"x": each} for each in figures[1:3]],
-        )
+        ends = (figures[0::3], figures[1:3])
+        first, second = ([{"x": each} for each in some] for some in ends)
         made.add(turn, (first, second) if turn % 2 == 0 else (second, first))
     return made
 
@@ -57,10 +55,7 @@ class Arithmetic(unittest.TestCase):
         self.assertFalse(compare.verdict({"warm": faster}, 1.02)[1])
 
     def test_a_machine_that_slows_down_is_no_ratio(self):
-        turns = []
-        for turn in range(8):
-            turns.append(tuple(100 * 1.001 ** (4 * turn + run) for run in range(4)))
-        made = ratios_of(turns)
+        made = ratios_of([[100 * 1.001 ** (4 * i + run) for run in range(4)] for i in range(8)])
         lines, is_above = compare.verdict({"warm": made}, 1.02)
         self.assertEqual((lines, is_above), (["mean 1.000"], False))
 
@@ -91,9 +86,8 @@ class WrongUse(unittest.TestCase):
             (["a", "--only", "warm,hot"], "no measure 'hot'; measures are: warm, created"),
             (["no-such-commit"], "'no-such-commit' is no commit of this tree"),
         ):
-            done = subprocess.run(
-                [sys.executable, "-B", script, *words], capture_output=True, text=True
-            )
+            command = [sys.executable, "-B", script, *words]
+            done = subprocess.run(command, capture_output=True, text=True)
             self.assertEqual((done.returncode, done.stdout), (2, ""), words)
             self.assertIn(text, done.stderr)
 

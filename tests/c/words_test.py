@@ -154,9 +154,7 @@ def main():
                 continue
             for word in words_that_are_names(INVARIANT.sub("", text)):
                 if not is_known(word, headers):
-                    wrong.append(
-                        f"adapters/c/src/{path.name}: {word!r} is no word of vmm.h: {text}"
-                    )
+                    wrong.append(f"{path.name}: {word!r} is no word of vmm.h: {text}")
     if len(seen) < 200 or len(table) < 15:
         wrong.append(f"only {len(seen)} texts and {len(table)} replacements were found")
     print("\n".join(wrong) or f"{len(seen)} texts, {len(table)} replaced")

@@ -36,32 +36,20 @@ def missing(test):
     if test.startswith(("./run ", "gpu_tests/")):
         return samples_test.check_command(test)
     name = test.removesuffix(".*").split(".")[-1]  # CTest's names are put together of parts
-    if (ROOT / "adapters" / "python" / "tests" / f"test_{name}.py").is_file() and test.startswith(
-        "python."
-    ):
+    python = ROOT / "adapters" / "python" / "tests" / f"test_{name}.py"
+    if python.is_file() and test.startswith("python."):
         return None
     return None if name in samples_test.cmake_names() else f"there is no test {test}"
 
 
 class Planted(unittest.TestCase):
     def test_what_is_not_there(self):
-        for test in (
-            "Pool.NoSuchTest",
-            "NoSuchSuite.*",
-            "tests/nowhere",
-            "./run nothing",
-            "no-such-test",
-        ):
+        tests = "Pool.NoSuchTest,NoSuchSuite.*,tests/nowhere,./run nothing,no-such-test"
+        for test in tests.split(","):
             self.assertIsNotNone(missing(test), test)
 
     def test_what_is_there(self):
-        for test in (
-            "Conformance.MapAPart",
-            "Hazards.*",
-            "tests/fake",
-            "python.sleep",
-            "docs.site",
-        ):
+        for test in "Conformance.MapAPart Hazards.* tests/fake python.sleep docs.site".split():
             self.assertIsNone(missing(test), test)
 
 

@@ -30,13 +30,8 @@ class Recording:
         self.events, self.segments, self.now = [], {}, 1_700_000_000_000_000
 
     def event(self, action, at, size, stream=0, line=42, pool=(0, 0), tag=None):
-        made = {
-            "action": action,
-            "device_free" if action == "oom" else "addr": at,
-            "size": size,
-            "stream": stream,
-            "frames": frames(line),
-        }
+        made = {"action": action, "device_free" if action == "oom" else "addr": at}
+        made |= {"size": size, "stream": stream, "frames": frames(line)}
         self.now += 10
         if self.version >= 2:
             made["time_us"] = self.now
@@ -61,11 +56,8 @@ class Recording:
         }
 
     def home(self, at):
-        return next(
-            each
-            for each in self.segments.values()
-            if each["address"] <= at < each["address"] + each["total_size"]
-        )
+        below = (each for each in self.segments.values() if each["address"] <= at)
+        return next(each for each in below if at < each["address"] + each["total_size"])
 
     def alloc(self, at, size, rounded=None, line=42, tag=None):
         home = self.home(at)
@@ -137,10 +129,8 @@ def snapshot(recordings, **changed):
     traces = [[] for _ in range(1 + max(each.device for each in recordings))]
     for each in recordings:
         traces[each.device] = each.events
-    out = {
-        "segments": [segment for each in recordings for segment in each.listed()],
-        "device_traces": traces,
-    }
+    segments = [segment for each in recordings for segment in each.listed()]
+    out = {"segments": segments, "device_traces": traces}
     if version >= 3:
         out["allocator_settings"] = settings(**changed)
     if version >= 5:

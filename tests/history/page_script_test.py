@@ -88,9 +88,7 @@ TABS = []
 
 def run_script(page):
     if NODE:
-        done = subprocess.run(
-            [NODE, "-e", IN_NODE, page], capture_output=True, text=True, check=False
-        )
+        done = subprocess.run([NODE, "-e", IN_NODE, page], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout
     if not TABS:
@@ -136,9 +134,8 @@ class Script(unittest.TestCase):
     def test_every_kind_is_painted(self):
         for name in ("live", "edge", "free", "stranded", "stale", "suspended"):
             self.assertGreater(self.pool["pixels"][name], 50, name)
-        self.assertGreater(
-            self.pool["pixels"]["live"] + self.pool["pixels"]["edge"], 800 * 380 / 20
-        )
+        pixels = self.pool["pixels"]
+        self.assertGreater(pixels["live"] + pixels["edge"], 800 * 380 / 20)
 
     def test_a_suspension_ends_where_the_memory_is_back(self):
         size = 4 << 20

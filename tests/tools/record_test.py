@@ -167,17 +167,10 @@ class Run(unittest.TestCase):
         for name, text in (("torch.py", STANDIN), ("program.py", program)):
             with open(os.path.join(folder, name), "w") as file:
                 file.write(text)
-        return subprocess.run(
-            [
-                sys.executable,
-                "-B",
-                os.path.join(FOLDER, "record.py"),
-                out,
-                os.path.join(folder, "program.py"),
-            ],
-            capture_output=True,
-            env={**os.environ, "PYTHONPATH": folder},
-        )
+        command = [sys.executable, "-B", os.path.join(FOLDER, "record.py"), out]
+        command.append(os.path.join(folder, "program.py"))
+        environment = {**os.environ, "PYTHONPATH": folder}
+        return subprocess.run(command, capture_output=True, env=environment)
 
     def check(self, program, code, lines):
         with tempfile.TemporaryDirectory() as folder:
