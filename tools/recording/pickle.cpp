@@ -65,46 +65,20 @@ enum word : std::uint32_t {
   w_snapshot,
   w_start,
 };
-constexpr std::array<std::string_view, w_start> words = {"action",
-                                                         "addr",
-                                                         "device_free",
-                                                         "size",
-                                                         "stream",
-                                                         "frames",
-                                                         "time_us",
-                                                         "user_metadata",
-                                                         "category",
-                                                         "pool_id",
-                                                         "address",
-                                                         "total_size",
-                                                         "blocks",
-                                                         "device",
-                                                         "segment_pool_id",
-                                                         "segment_type",
-                                                         "is_expandable",
-                                                         "state",
-                                                         "requested_size",
-                                                         "history",
-                                                         "real_size",
-                                                         "filename",
-                                                         "name",
-                                                         "line",
-                                                         "stage",
-                                                         "segments",
-                                                         "device_traces",
-                                                         "allocator_settings",
-                                                         "external_annotations",
-                                                         "alloc",
-                                                         "free_requested",
-                                                         "free_completed",
-                                                         "free",
-                                                         "segment_alloc",
-                                                         "segment_free",
-                                                         "segment_map",
-                                                         "segment_unmap",
-                                                         "oom",
-                                                         "snapshot",
-                                                         "START"};
+constexpr std::string_view words =
+    "action addr device_free size stream frames time_us user_metadata category pool_id "
+    "address total_size blocks device segment_pool_id segment_type is_expandable state "
+    "requested_size history real_size filename name line stage segments device_traces "
+    "allocator_settings external_annotations alloc free_requested free_completed free "
+    "segment_alloc segment_free segment_map segment_unmap oom snapshot START";
+
+/// The part of a text with this number, from 0 on.
+[[nodiscard]] constexpr std::string_view part_of(std::string_view text, char mark,
+                                                 std::size_t number) noexcept {
+  for (; number > 0; --number) text.remove_prefix(text.find(mark) + 1);
+  return text.substr(0, text.find(mark));
+}
+static_assert(part_of(words, ' ', w_snapshot - 1) == "snapshot");
 
 enum class kind : std::uint8_t {
   none,
@@ -220,39 +194,22 @@ struct damage {
 // The data behind kind::other, by its payload.
 enum other_data : std::uint8_t { other_value, other_tuple, other_list, other_bytes };
 
+// In the order of `kind`.
+constexpr std::string_view kind_names =
+    "None|a number|a float|a text|a pair of numbers|another value|an empty list|a list of frames|"
+    "a frame|an event|a block|a segment|an annotation|a list of allocations|a list of events|"
+    "a list of blocks|a list of segments|a list of annotations|a list of lists of events|"
+    "a dictionary";
 [[nodiscard]] constexpr std::string_view name_of(const value& of) noexcept {
-  switch (of.what) {
-    case kind::none: return "None";
-    case kind::number: return "a number";
-    case kind::real: return "a float";
-    case kind::text: return "a text";
-    case kind::pair: return "a pair of numbers";
-    case kind::empty_list: return "an empty list";
-    case kind::stack: return "a list of frames";
-    case kind::frame: return "a frame";
-    case kind::event: return "an event";
-    case kind::block: return "a block";
-    case kind::segment: return "a segment";
-    case kind::events: return "a list of events";
-    case kind::blocks: return "a list of blocks";
-    case kind::segments: return "a list of segments";
-    case kind::traces: return "a list of lists of events";
-    case kind::old_entry: return "a list of allocations";
-    case kind::annotation: return "an annotation";
-    case kind::annotations: return "a list of annotations";
-    case kind::map: return "a dictionary";
-    case kind::open:
-    case kind::other: break;
-  }
-  constexpr std::array<std::string_view, 4> others = {"another value", "a tuple",
-                                                      "a list of other values", "bytes"};
-  return others[of.payload % others.size()];
+  if (of.what != kind::other) return part_of(kind_names, '|', static_cast<std::size_t>(of.what));
+  return part_of("another value|a tuple|a list of other values|bytes", '|', of.payload % 4);
 }
+static_assert(name_of({0, kind::traces}) == "a list of lists of events");
 
 class pickle_machine {
  public:
   pickle_machine(byte_reader& from, recording& into) : from_(from), into_(into), tables_(into) {
-    for (const std::string_view each : words) (void)tables_.text(each);
+    for (std::size_t i = 0; i < w_start; ++i) (void)tables_.text(part_of(words, ' ', i));
   }
 
   // Empty, or what is wrong.
