@@ -3,8 +3,7 @@
 //
 // The name of a backend on a command line or in VMM_BACKEND, for programs that open drivers by
 // type: a kind of driver, and behind "cuda:" and "level_zero:" the number of a device.
-#ifndef VMM_TOOLS_PROGRAM_BACKEND_NAME_HPP
-#define VMM_TOOLS_PROGRAM_BACKEND_NAME_HPP
+#pragma once
 
 #include <system_error>
 #include "standard.hpp"
@@ -37,5 +36,3 @@ struct backend_name {
 }
 
 }  // namespace vmm::tools
-
-#endif

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The command line of a program.
-#ifndef VMM_TOOLS_PROGRAM_OPTIONS_HPP
-#define VMM_TOOLS_PROGRAM_OPTIONS_HPP
+#pragma once
 
 #include <climits>
 #include <type_traits>
@@ -149,5 +148,3 @@ class option_list {
   std::vector<std::string>* rest_ = nullptr;
   bool are_files_ = false;
 };
-
-#endif

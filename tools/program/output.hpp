@@ -3,8 +3,7 @@
 //
 // Output of programs: a file that is opened before the work and written after it, and standard
 // output. Both report failures with the system's reason.
-#ifndef VMM_TOOLS_PROGRAM_OUTPUT_HPP
-#define VMM_TOOLS_PROGRAM_OUTPUT_HPP
+#pragma once
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -136,5 +135,3 @@ inline bool is_output_given_up = false;
 }
 
 }  // namespace vmm::tools
-
-#endif

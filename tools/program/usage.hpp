@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Help and version on request, one line for a wrong command line, and whole numbers.
-#ifndef VMM_TOOLS_PROGRAM_USAGE_HPP
-#define VMM_TOOLS_PROGRAM_USAGE_HPP
+#pragma once
 
 #include <cerrno>
 #include <system_error>
@@ -74,5 +73,3 @@ inline void refuse_line(const char* program, std::string problem) {
 constexpr const char* empty_name_text = "a file's name is empty";
 
 }  // namespace vmm::tools
-
-#endif

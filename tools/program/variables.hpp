@@ -3,8 +3,7 @@
 //
 // The environment variables that vmm's library, programs and tests read: every one, in one place.
 // docs/options.md has their values. Any other name with their prefix is reported as misspelt.
-#ifndef VMM_TOOLS_PROGRAM_VARIABLES_HPP
-#define VMM_TOOLS_PROGRAM_VARIABLES_HPP
+#pragma once
 
 #include "standard.hpp"
 
@@ -107,5 +106,3 @@ inline std::string unknown_variables(std::string_view program, const char* const
 }
 
 }  // namespace vmm::tools
-
-#endif
