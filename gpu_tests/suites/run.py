@@ -93,15 +93,9 @@ def find_vmm():
         for name in (".gpu/libvmm.so.1", "build/release/c/libvmm.so.1"):
             if os.path.exists(os.path.join(root, name)):
                 os.environ.setdefault("LIBVMM", os.path.join(root, name))
-                os.environ["PYTHONPATH"] = ":".join(
-                    filter(
-                        None,
-                        (
-                            os.path.join(root, "adapters", "python", "src"),
-                            os.environ.get("PYTHONPATH"),
-                        ),
-                    )
-                )
+                own = os.path.join(root, "adapters", "python", "src")
+                paths = filter(None, (own, os.environ.get("PYTHONPATH")))
+                os.environ["PYTHONPATH"] = ":".join(paths)
                 return
         sys.exit("libvmm is missing: put its wheel (./run wheel) into wheels/")
 
@@ -134,11 +128,9 @@ def job(suite, way, wanted, site, logs):
     if importlib.util.find_spec("xdist") and wanted.workers > 1 and suite not in ("rmm", "tms"):
         words += ["-n", str(wanted.workers), "--dist", "loadscope" if suite == "numba" else "load"]
     folder = HERE if suite == "numba" else os.path.join(wanted.folder, suite)
-    found = [
-        each
-        for each in paths
-        if suite in ("numba", "rmm") or os.path.exists(os.path.join(folder, each))
-    ]
+    found = paths
+    if suite not in ("numba", "rmm"):
+        found = [each for each in paths if os.path.exists(os.path.join(folder, each))]
     python_path = [HERE, site]
     if suite == "tms" and way == "adapter":
         python_path.insert(0, face(tempfile.mkdtemp(), site))
@@ -190,13 +182,8 @@ def run_all(jobs, wanted, logs):
             end(each)
             running.remove(each)
             took = f"{time.monotonic() - each['begun']:.0f} s"
-            notes[each["name"]] = (
-                f"{took}, time is over"
-                if code is None
-                else took
-                if code in (0, 1)
-                else f"{took}, ended with {code}"
-            )
+            ended = "time is over" if code is None else f"ended with {code}"
+            notes[each["name"]] = took if code in (0, 1) else f"{took}, {ended}"
         for each in list(todo):
             if late:
                 notes[each["name"]] = "not started: time is over"
@@ -283,13 +270,8 @@ def main():
         count, found = compare(suite, way, logs)
         wrong = found["failed"] + found["error"]
         late = "time is over" in notes[each["name"]]  # else what is not reached was lost in a crash
-        differs += (
-            1
-            if count == 0
-            else 0
-            if way == "plain"
-            else wrong + (0 if late else found["not reached"])
-        )
+        lost = wrong + (0 if late else found["not reached"])
+        differs += 1 if count == 0 else 0 if way == "plain" else lost
         rows.append(
             f"| {suite} | {way} | {count} | {found['passed']} | {wrong} | "
             f"{found['skipped']} | {found['not reached']} | {notes[each['name']]} |"
