@@ -4,8 +4,7 @@
 // Random churn, timed in batches: sizes from a bounded power law (exponent 1.2, 1 to 4096 units);
 // 64 blocks are freed and 64 allocated in a timed batch, victims and sizes drawn outside it; the
 // slowest 2 % of the batches are dropped as the machine's.
-#ifndef VMM_BENCH_BATCHES_HPP
-#define VMM_BENCH_BATCHES_HPP
+#pragma once
 
 #include "../tools/program/standard.hpp"
 
@@ -109,5 +108,3 @@ class batch_churn {
   std::uint64_t now_live_ = 0;
   std::uint64_t peak_live_ = 0;
 };
-
-#endif

@@ -12,7 +12,6 @@
 
 #include "report.hpp"
 
-import vmm.backend;
 import vmm.manager;
 import vmm.registry;
 

@@ -17,9 +17,7 @@
 #include "report.hpp"
 #include "traces.hpp"
 
-import vmm.cuda;
 import vmm.replay;
-import vmm.stream;
 import vmm.trace;
 
 namespace {

@@ -11,9 +11,6 @@
 #include "device.hpp"
 #include "report.hpp"
 
-import vmm.cuda;
-import vmm.stream;
-
 namespace {
 
 struct settings : report_words {

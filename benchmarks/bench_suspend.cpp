@@ -13,7 +13,6 @@
 
 #include "report.hpp"
 
-import vmm.backend;
 import vmm.manager;
 import vmm.registry;
 import vmm.stream;

@@ -5,8 +5,7 @@
 // fixed number of blocks live and replaces one after the other, in an order and with sizes (512
 // bytes to 64 KiB, as many in each doubling) that its own generator draws. An event is one
 // allocation or one free. The last include of a file, as must.hpp is.
-#ifndef VMM_BENCH_CHURN_HPP
-#define VMM_BENCH_CHURN_HPP
+#pragma once
 
 #include <barrier>
 
@@ -116,5 +115,3 @@ void measure(Source& source, unsigned threads, std::uint64_t pairs, figure& best
   best.wall_ns = std::min(best.wall_ns, taken.count() / events);
   best.cpu_ns = std::min(best.cpu_ns, cpu_ns / events);
 }
-
-#endif

@@ -3,8 +3,7 @@
 //
 // The allocators that benchmarks on a GPU set beside each other. It imports what it uses, so it is
 // the last include of a file.
-#ifndef VMM_BENCH_CONTENDERS_HPP
-#define VMM_BENCH_CONTENDERS_HPP
+#pragma once
 
 #include <dlfcn.h>
 
@@ -12,7 +11,6 @@
 
 #include "../tools/program/cuda_calls.hpp"
 
-import vmm.cuda;
 import vmm.stream;
 
 inline void* native(vmm::stream_handle stream) { return vmm::native_stream<void*>(stream); }
@@ -159,5 +157,3 @@ inline std::vector<std::unique_ptr<contender>> open_peers(const std::string& lib
   for (int i = 0; i < count; ++i) all.push_back(std::make_unique<peer_allocator>(first[i]));
   return all;
 }
-
-#endif

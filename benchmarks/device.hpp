@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The device of benchmarks that need one. The last include of a file, as must.hpp is.
-#ifndef VMM_BENCH_DEVICE_HPP
-#define VMM_BENCH_DEVICE_HPP
+#pragma once
 
 #include "../tools/program/must.hpp"
 
@@ -20,5 +19,3 @@ inline vmm::cuda_driver open_device() {
 inline std::string head_of(const std::string& given, const vmm::cuda_driver& driver) {
   return given.empty() ? driver.description().device_name : given;
 }
-
-#endif

@@ -3,8 +3,7 @@
 //
 // What benchmarks share: clocks, sums of what was measured, and their reports. The last include of
 // a file, as must.hpp is.
-#ifndef VMM_BENCH_REPORT_HPP
-#define VMM_BENCH_REPORT_HPP
+#pragma once
 
 #include <ctime>
 
@@ -160,5 +159,3 @@ inline void publish(const page& about, const std::string& tables) {
   if (!about.about.empty()) text += about.about + "\n\n";
   write_file(about.path, text + tables + "\nCommand: `" + about.command + "`.\n");
 }
-
-#endif

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The traces that benchmarks play. It imports what it uses, so it is the last include of a file.
-#ifndef VMM_BENCH_TRACES_HPP
-#define VMM_BENCH_TRACES_HPP
+#pragma once
 
 #include "../tools/program/must.hpp"
 
@@ -43,5 +42,3 @@ template <class Driver>
   while (streams.size() <= last) streams.push_back(must(driver.create_stream()));
   return streams;
 }
-
-#endif
