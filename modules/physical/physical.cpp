@@ -41,15 +41,15 @@ status check_lender(driver_interface& driver, const physical_request& like,
   return why;
 }
 
+constexpr std::uint64_t common_bytes = std::uint64_t{64} << 20;
+
 // Handles of a lender are powers of two, and those of one size pass between tenants as they are:
-// for others the lender releases and creates.
+// for others the lender releases and creates. Where less is held, one of that size strands much.
 std::uint64_t lent_size(std::uint64_t missing_bytes, std::uint64_t largest_bytes,
-                        std::uint64_t granularity_bytes) noexcept {
-  constexpr std::uint64_t common_bytes = std::uint64_t{64} << 20;
+                        std::uint64_t reached_bytes) noexcept {
   constexpr std::uint64_t small_bytes = std::uint64_t{8} << 20;  // less: a limit is near
-  if (!std::has_single_bit(granularity_bytes)) return largest_bytes;
   const bool is_common = missing_bytes >= common_bytes && largest_bytes >= small_bytes &&
-                         granularity_bytes <= common_bytes;
+                         reached_bytes >= 16 * common_bytes;
   return is_common ? common_bytes : std::bit_floor(largest_bytes);
 }
 
@@ -63,13 +63,15 @@ status physical_pool::acquire(std::uint64_t size_bytes, memory_list& out,
         "new pieces are made of whole granules");
   const std::uint64_t planned_bytes = smaller_limit(new_bytes_max, store_.options().chunk_bytes);
   if (status room = check_room(size_bytes); !room) return room;
-  const bool is_lent = driver_->feature_set().memory_source != nullptr;
+  const std::uint64_t granularity_bytes = store_.options().granularity_bytes;
+  const bool is_lent = driver_->feature_set().memory_source != nullptr &&
+                       std::has_single_bit(granularity_bytes) && granularity_bytes <= common_bytes;
+  const std::uint64_t reached_bytes = is_lent ? statistics().held_bytes + size_bytes : 0;
   const std::size_t before = out.size();
   std::uint64_t remaining_bytes = size_bytes;
   while (remaining_bytes > 0) {
     const std::uint64_t largest_bytes =
-        is_lent ? lent_size(remaining_bytes, planned_bytes, store_.options().granularity_bytes)
-                : planned_bytes;
+        is_lent ? lent_size(remaining_bytes, planned_bytes, reached_bytes) : planned_bytes;
     const result<physical_memory*> next =
         acquire_one({remaining_bytes, size_bytes}, largest_bytes, out);
     if (!next) {

@@ -545,16 +545,16 @@ TEST(MarketMoving, ARequestThatCanNeverBeServedBorrowsNothing) {
 
 // Handles of another policy serve: the owner releases and creates none.
 TEST(MarketMoving, PoolsOfTwoPoliciesUseHandlesOfOneSize) {
-  const auto tenant = market_test::open_fake_tenant(vmm::fake::profile::cuda(), 1024 * MiB);
+  const auto tenant = market_test::open_fake_tenant(vmm::fake::profile::cuda(), 2048 * MiB);
   ASSERT_TRUE(tenant) << vmm::describe(tenant.error());
   const auto& source = static_cast<const market_test::own_source&>((*tenant)->source());
   for (const std::uint64_t handle_bytes : {40 * MiB, 128 * MiB, 24 * MiB}) {
     vmm::pool_options options;
     options.policy.handle_bytes_max = handle_bytes;
     vmm::stream_pool pool(**tenant, options);
-    const auto at = pool.allocate(640 * MiB, stream);
+    const auto at = pool.allocate(1024 * MiB, stream);
     ASSERT_TRUE(at) << vmm::describe(at.error());
-    EXPECT_EQ(source.handle_count(), 10u) << handle_bytes;
+    EXPECT_EQ(source.handle_count(), 16u) << handle_bytes;
     EXPECT_TRUE(pool.free(*at, stream));
   }
 }
