@@ -71,6 +71,8 @@ PRELOADED = {"LD_PRELOAD": "/x/libvmm_preload.so", "VMM_MODE": "vmm"}
         ({"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}, "cudaMallocAsync"),
         ({"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, "NO_CUDA_MEMORY_CACHING"),
         ({"PYTORCH_ALLOC_CONF": "x:1", "PYTORCH_CUDA_ALLOC_CONF": "x:1"}, "remove the other"),
+        ({"VMM": "1", "VMM_DISABLE": "1"}, "VMM=1 has no effect with VMM_DISABLE: unset one"),
+        ({"VMM_BACKEND": "cuda:99"}, "VMM_BACKEND=cuda:99: "),
     ],
 )
 def test_conflicts(settings, words):
@@ -545,6 +547,8 @@ def test_the_doctor_names_wrong_settings():
     assert "2 wrong settings, 0 conflicts" in said.stdout
     found = json.loads(command("doctor", "--json", VMM_BUDGET="much").stdout)
     assert len(found["wrong"]) == 1
+    said = command("doctor", VMM_TENANT="name=a\x1b[31m\nb").stdout
+    assert "setting: VMM_TENANT=name=a?[31m?b\n" in said
 
 
 def test_variables_and_texts_are_those_of_the_sources():

@@ -109,17 +109,23 @@ def test_offered_memory_serves_another_tenant(folder):
         assert turn(first, "look") == "False"
 
 
+def owner_below(place):
+    """The process of the owner that serves there."""
+    found = []
+    for each in pathlib.Path("/proc").iterdir():
+        with contextlib.suppress(OSError):  # of a process that has ended
+            if str(place).encode() in (each / "cmdline").read_bytes():
+                found.append(int(each.name))
+    (owner,) = found
+    return owner
+
+
 def test_a_daemon_has_nothing_of_the_program_that_starts_it(tmp_path):
     ours, theirs = os.pipe()
     serve = [OWNER, "serve", str(tmp_path / "market"), "host", "--daemon", "--stay"]
     subprocess.run(serve, check=True, pass_fds=[theirs], cwd=tmp_path)
     os.close(theirs)
-    found = []
-    for each in pathlib.Path("/proc").iterdir():
-        with contextlib.suppress(OSError):  # of a process that has ended
-            if str(tmp_path).encode() in (each / "cmdline").read_bytes():
-                found.append(int(each.name))
-    (owner,) = found
+    owner = owner_below(tmp_path)
     try:
         assert select.select([ours], [], [], 60)[0], "the owner holds a descriptor"
         assert os.readlink(f"/proc/{owner}/cwd") == "/"
@@ -196,3 +202,18 @@ def test_the_doctor_names_each_mistake(tmp_path):
         assert f"conflict: VMM_OWNER: {path}: {why}" in doctor(VMM_OWNER=str(path))
         said = subprocess.run([OWNER, "serve", path, "host"], capture_output=True, text=True)
         assert f"vmm-owner: {path}: {why}" in said.stderr
+
+
+def test_the_doctor_names_an_owner_that_takes_no_tenant(folder):
+    owner, conflict = owner_below(folder), f"conflict: VMM_OWNER: {folder}/owner-host: "
+    assert "0 conflicts" in doctor(VMM_OWNER=folder, VMM_TENANT="guarantee=64MiB")
+    said = doctor(VMM_OWNER=folder, VMM_TENANT="guarantee=65MiB")
+    assert f"{conflict}it has 64 MiB, and VMM_TENANT wants guarantee=65MiB: lower" in said
+    watched = os.pidfd_open(owner)
+    os.kill(owner, signal.SIGSTOP)
+    assert f"{conflict}the owner is silent: continue its process" in doctor(VMM_OWNER=folder)
+    os.kill(owner, signal.SIGKILL)
+    assert select.select([watched], [], [], 60)[0]
+    os.close(watched)
+    said = doctor(VMM_OWNER=folder)
+    assert f"conflict: VMM_OWNER: no owner listens at {folder}/owner-host (ECONNREFUSED): " in said

@@ -158,6 +158,10 @@ def conflicts(environment: dict[str, str]) -> list[str]:
     """Settings that prevent libvmm from working, or have no effect with it. Under the preload
     library PyTorch's settings concern memory that a mode does not serve only."""
     found = []
+    if environment.get("VMM") == "1" and environment.get("VMM_DISABLE", "") not in ("", "0"):
+        found.append("VMM=1 has no effect with VMM_DISABLE: unset one of them")
+    if why := _settings.why_no_backend(environment):
+        found.append(why)
     is_preloaded = "libvmm_preload" in environment.get("LD_PRELOAD", "")
     mode = environment.get("VMM_MODE", "") if is_preloaded else ""
     settings = ",".join(
@@ -276,7 +280,12 @@ def tree(root: int, as_json: bool) -> tuple[str, int]:
         left += [(each, depth + 1) for each in sorted(children.get(process, ()), reverse=True)]
     if as_json:
         return json.dumps({"processes": found}, indent=2), 0
-    return "\n".join(_tree_lines(found)), 0
+    return _plain(_tree_lines(found)), 0
+
+
+def _plain(lines: Iterator[str]) -> str:
+    """The lines, with a ? for each control character."""
+    return "\n".join(re.sub(r"[\x00-\x1f\x7f-\x9f]", "?", each) for each in lines)
 
 
 def _tree_lines(found: list[dict[str, Any]]) -> Iterator[str]:
@@ -417,5 +426,5 @@ def main(arguments: list[str]) -> tuple[str, int]:
     if options.help:  # argparse writes it to stdout itself, and fails where that takes nothing
         return parser.format_help().rstrip(), 0
     found = report()
-    text = json.dumps(found, indent=2) if options.json else "\n".join(_lines(found))
+    text = json.dumps(found, indent=2) if options.json else _plain(_lines(found))
     return text, 1 if found["wrong"] or found["conflicts"] else 0

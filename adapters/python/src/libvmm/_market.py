@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import shutil
@@ -12,7 +13,7 @@ import stat
 import subprocess
 from collections.abc import Iterator
 
-from . import _programs
+from . import _native, _programs
 
 ON = ("1", "on")  # of VMM_TOP
 
@@ -86,6 +87,24 @@ def _run(program: str, *words: str) -> str:
     return "; ".join((done.stdout or done.stderr).strip().splitlines())
 
 
+def _why_no_tenant(program: str, place: str, device: str, share: str) -> str:
+    """Why the owner, as `vmm-owner ctl list` reports it, takes no tenant, and what to do."""
+    path = f"{place}/owner-{device}"
+    said = _run(program, "ctl", "list", place, device)
+    if said.endswith("is silent"):
+        return f"{path}: the owner is silent: continue its process, or end it and start another"
+    if "no owner listens" in said:
+        return said.partition(": ")[2]
+    there = re.search(r"device \S+: (\d+) MiB", said)
+    wanted, found = re.search(r"guarantee=([^,]+)", share), ctypes.c_uint64()
+    if there is None or wanted is None:
+        return ""
+    is_size = _native.LIBRARY.vmm_parse_bytes(os.fsencode(wanted[1]), found) == 0
+    if not is_size or found.value <= int(there[1]) << 20:
+        return ""
+    return f"{path}: it has {there[1]} MiB, and VMM_TENANT wants {wanted[0]}: lower the guarantee"
+
+
 def lines(environment: dict[str, str]) -> Iterator[str]:
     """The folder, the program, the share, and the owners that listen. Starts none."""
     place = folder(environment)
@@ -121,6 +140,12 @@ def conflicts(environment: dict[str, str]) -> list[str]:
         above = os.path.dirname(place.rstrip("/"))
         if not os.access(above, os.W_OK | os.X_OK):
             found.append(f"VMM_OWNER: {place} cannot be made: {above} is missing or read-only")
+    program = environment.get("VMM_OWNER_PROGRAM") or _programs.find_program("owner")
+    for device in [] if found else _devices(place):
+        share = environment.get("VMM_TENANT", "")
+        why = _why_no_tenant(program, place, device, share) if program else ""
+        if why and not ("no owner" in why and environment["VMM_OWNER"] == "auto"):  # starts one
+            found.append(f"VMM_OWNER: {why}")
     runtime = environment.get("XDG_RUNTIME_DIR", "")
     uses_runtime = environment.get("VMM_OWNER") == "auto" or environment.get("VMM_TOP") in ON
     if runtime and uses_runtime and (why := _why_not_runtime(runtime)):

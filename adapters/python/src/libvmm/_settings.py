@@ -129,6 +129,19 @@ def _ask_driver(name: str, **settings: str) -> str:
     return ""
 
 
+def why_no_backend(environment: dict[str, str]) -> str:
+    """Why the driver that a valid VMM_BACKEND names does not open; "" if it does."""
+    names = [each for each in ("VMM_BACKEND", *DRIVER_LIBRARIES) if environment.get(each)]
+    if "VMM_BACKEND" in names:
+        with _only(**{each: environment[each] for each in names}):
+            try:
+                libvmm.Driver("").close()
+            except libvmm.Error as refused:
+                if refused.status != _BAD_OPTION:
+                    return f"VMM_BACKEND={environment['VMM_BACKEND']}: {refused.advice}"
+    return ""
+
+
 #: By the system's code, as complain_of() in adapters/preload/settings.cpp.
 _REASONS = {
     errno.EACCES: "permission denied",
