@@ -56,9 +56,30 @@ std::uint64_t source_loans::bytes() {
 
 namespace {
 
+std::atomic<guarantee_claim> claim_of_process = nullptr;
+
+struct held_claim {
+  explicit held_claim(const tenant_options& of)
+      : claim(claim_of_process.load(std::memory_order_acquire)),
+        uuid(market_device_text(of.device)),
+        is_held(of.share.guarantee_bytes != 0 && (claim == nullptr || claim(uuid.c_str(), 1))) {}
+  held_claim(const held_claim&) = delete;
+  held_claim& operator=(const held_claim&) = delete;
+  ~held_claim() {
+    if (is_held && claim != nullptr) (void)claim(uuid.c_str(), -1);
+  }
+
+  const guarantee_claim claim;
+  const std::string uuid;
+  const bool is_held;
+};
+
 // Owned by its members, which are removed while no callback runs.
 struct joint_source {
+  explicit joint_source(const tenant_options& of) : options(of), guarantee(of) {}
+
   tenant_options options;
+  held_claim guarantee;     // until `inside` has left
   std::shared_mutex calls;  // shared over callbacks
   std::vector<source_callbacks> members;
   std::unique_ptr<memory_source> inside;
@@ -165,15 +186,20 @@ result<std::unique_ptr<memory_source>> join_market_once(const tenant_options& op
     const std::lock_guard<std::mutex> listing(table.listing);
     table.all.reserve(table.all.size() + 1);
   }
-  auto made = std::make_unique<joint_source>();
-  made->options = options;
-  auto joined = join_market(options, {made.get(), joint_source::ask, joint_source::drop});
+  auto made = std::make_unique<joint_source>(options);
+  tenant_options own = options;
+  if (!made->guarantee.is_held) own.leave_guarantee();
+  auto joined = join_market(own, {made.get(), joint_source::ask, joint_source::drop});
   if (!joined) return joined;
   made->inside = std::move(*joined);
   auto member = std::make_unique<member_source>(*made, callbacks);
   const std::lock_guard<std::mutex> listing(table.listing);
   table.all.push_back(made.release());
   return std::unique_ptr<memory_source>(std::move(member));
+}
+
+void set_guarantee_claim(guarantee_claim claim) noexcept {
+  claim_of_process.store(claim, std::memory_order_release);
 }
 
 std::uint64_t market_charged_bytes(const market_key& device) {

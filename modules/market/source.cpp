@@ -223,7 +223,9 @@ void tenant_source::give(std::span<const lent_handle> handles) noexcept {
 source_totals tenant_source::totals() const noexcept {
   const guard held(mutex_);
   const market_reach reach = machine_.reach();
-  return {reach.total_bytes(), machine_.handles().held_bytes(), reach.most_bytes()};
+  const bool is_shown = options_.shown_bytes != 0 && reach.share.guarantee_bytes == 0;
+  return {is_shown ? options_.shown_bytes : reach.total_bytes(), machine_.handles().held_bytes(),
+          reach.most_bytes()};
 }
 
 std::string tenant_source::last_refusal() const {

@@ -151,6 +151,11 @@ export struct tenant_options {
   std::uint32_t timeout_ms = 1000;  ///< for the owner's start and its welcome
   std::uint32_t wait_ms = 0;        ///< beside it, for a guarantee that does not fit yet
   std::string program{};            ///< starts an owner where none is; empty: none is started
+  /// The total that a tenant without a guarantee shows; 0: its limit, or the owner's memory.
+  std::uint64_t shown_bytes = 0;
+
+  /// Another tenant of the process has the guarantee; it stays the total.
+  void leave_guarantee() noexcept { shown_bytes = std::exchange(share.guarantee_bytes, 0); }
 
   friend bool operator==(const tenant_options&, const tenant_options&) = default;
 };
@@ -195,6 +200,12 @@ export [[nodiscard]] result<std::unique_ptr<memory_source>> join_market(
 /// request of the owner goes to one after the other.
 export [[nodiscard]] result<std::unique_ptr<memory_source>> join_market_once(
     const tenant_options& options, const source_callbacks& callbacks);
+
+/// Whether the tenants here may have a guarantee of the device, by its UUID; those of another
+/// library in the process may have it instead. `change`: 1 before a join, -1 after an end.
+export using guarantee_claim = bool(*)(const char* uuid, int change);
+/// Effects: join_market_once() calls it from now on. Errors: none.
+export void set_guarantee_claim(guarantee_claim claim) noexcept;
 
 /// The memory of a device that the tenants of join_market_once() in this process hold. Errors:
 /// none; throws std::bad_alloc. Cost: a lock for each.

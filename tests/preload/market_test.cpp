@@ -101,6 +101,21 @@ TEST(PreloadMarket, NvmlShowsTheTenantsShare) {
 #endif
 }
 
+#ifdef VMM_C_LIBRARY
+// The guarantee does not fit twice.
+TEST(PreloadMarket, TheTenantsOfBothLibrariesHaveOneGuarantee) {
+  if (VMM_PRELOAD_SANITIZED) GTEST_SKIP() << "it names types of the stub otherwise";
+  for (const char* first : {"library", "driver"}) {
+    const stub_owner owner("128MiB");
+    const child::outcome seen =
+        child::preloaded("vmm", {"market_both", VMM_C_LIBRARY, first},
+                         {owner.variable(), "VMM_TENANT=guarantee=80MiB", "VMM_REPORT=off"});
+    EXPECT_EQ(seen.out, "free 60 of 80\nfree 40 of 80\n") << first << "\n" << seen.err;
+    EXPECT_EQ(seen.code, 0) << first;
+  }
+}
+#endif
+
 // As with VMM_BUDGET: both pools have one share, and the driver serves no request beyond it.
 TEST(PreloadMarket, ThePoolsOfADeviceShareOneTenant) {
   const stub_owner owner("96MiB");

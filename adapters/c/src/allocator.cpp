@@ -196,9 +196,9 @@ vmm_status make_device(allocator_object& on, std::int32_t number, device_memory*
                 "number, have several");
   const std::string name =
       is_numbered ? on.driver_name + ":" + std::to_string(number) : on.driver_name;
+  join_preload();
   vmm::result<vmm::any_backend> opened = vmm::open_backend(name);
   if (!opened) return fail(opened.error());
-  join_preload();
   auto made = std::make_unique<device_memory>(std::move(*opened), on.options);
   if (const vmm::status ready = made->pool().set_up(); !ready) return fail(ready.error());
   made->set_limit(0);

@@ -81,9 +81,9 @@ vmm_status open(const char* name, std::int32_t device, vmm_driver** out) {
   char full[name_bytes];
   if (const vmm_status named = name_with_device(name, device, full); named != VMM_SUCCESS)
     return named;
+  join_preload();
   vmm::result<vmm::any_backend> opened = vmm::open_backend(full);
   if (!opened) return fail(opened.error());
-  join_preload();
   auto made = std::make_unique<driver_object>(std::move(*opened));
   void* const handle = add_handle(driver_object::kind, made.get());
   if (handle == nullptr)
@@ -168,10 +168,13 @@ void join_preload() noexcept {
     if (there == nullptr) return false;
     using join = void (*)(std::uint64_t (*)(std::int32_t, std::uint64_t));
     using join_tenants = void (*)(std::uint64_t (*)(const char*));
+    const auto claim =
+        reinterpret_cast<vmm::guarantee_claim>(::dlsym(there, "vmm_preload_claim_guarantee"));
     const auto call = reinterpret_cast<join>(::dlsym(there, "vmm_preload_join"));
     const auto tenants = reinterpret_cast<join_tenants>(::dlsym(there, "vmm_preload_join_tenants"));
     if (call != nullptr) call(&relieve);
     if (tenants != nullptr) tenants(&held);
+    if (claim != nullptr) vmm::set_guarantee_claim(claim);
     return call != nullptr;
   }();
   (void)is_joined;

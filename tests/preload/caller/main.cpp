@@ -50,6 +50,7 @@ constexpr std::array words{
     word{"budget", budget},
     word{"market", market},
     word{"market_nvml", market_nvml},
+    word{"market_both", market_both},
     word{"market_pair", market_pair},
     word{"reset", reset},
     word{"per_thread", per_thread},

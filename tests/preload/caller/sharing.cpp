@@ -354,6 +354,17 @@ struct library_calls {
   void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
 };
 
+void make_in_library(const std::string& path, std::uint64_t size_bytes) {
+  const library_calls other{dlopen(path.c_str(), RTLD_NOW)};
+  void* allocator = nullptr;
+  void* block = nullptr;
+  must(other.library != nullptr, "libvmm.so");
+  must(other.call("vmm_allocator_create", static_cast<const void*>(nullptr), &allocator) == 0 &&
+           other.call("vmm_allocator_allocate", allocator, size_bytes, 0,
+                      static_cast<void*>(nullptr), &block) == 0,
+       "a block of libvmm.so");
+}
+
 }  // namespace
 
 // The device as NVML shows it: before the driver is loaded, and once a tenant of this process holds
@@ -366,18 +377,24 @@ void market_nvml(const arguments& all) {
   if (all.empty()) {
     (void)make(cu, 40 * mebibyte);
   } else {
-    const library_calls other{dlopen(all.at(0).data(), RTLD_NOW)};
-    void* allocator = nullptr;
-    void* block = nullptr;
-    must(other.library != nullptr, "libvmm.so");
-    must(other.call("vmm_allocator_create", static_cast<const void*>(nullptr), &allocator) == 0 &&
-             other.call("vmm_allocator_allocate", allocator, std::uint64_t{40 * mebibyte}, 0,
-                        static_cast<void*>(nullptr), &block) == 0,
-         "a block of libvmm.so");
+    make_in_library(std::string(all.at(0)), 40 * mebibyte);
   }
   calls.show();
   std::printf("free %zu\n", memory_of(cu).free_bytes / mebibyte);
   calls.show();
+}
+
+// Memory of both libraries' tenants, of that first which the second word names.
+void market_both(const arguments& all) {
+  const driver cu = load_started();
+  for (const bool is_library : {all.at(1) == "library", all.at(1) != "library"}) {
+    if (is_library)
+      make_in_library(std::string(all.at(0)), 20 * mebibyte);
+    else
+      (void)make(cu, 20 * mebibyte);
+    const auto [free_bytes, total_bytes] = memory_of(cu);
+    std::printf("free %zu of %zu\n", free_bytes / mebibyte, total_bytes / mebibyte);
+  }
 }
 
 // What one process has freed serves the other, whose turn comes once: an owner leaves a tenant in

@@ -57,6 +57,7 @@ void short_of_memory(const arguments& all);
 void budget(const arguments& all);
 void market(const arguments& all);
 void market_nvml(const arguments& all);
+void market_both(const arguments& all);
 void market_pair(const arguments& all);
 void reset(const arguments& all);
 void per_thread(const arguments& all);
