@@ -151,13 +151,15 @@ error connect_failure(const tenant_options& options, const unix_os::connected& m
     text.add(": start it with vmm-owner serve, or set VMM_OWNER=auto");
   } else if (started < 0) {
     text.add(": ").add(folder_text(options.directory, -started));
-  } else if (started != 0 && started != ECHILD) {
+  } else if (started != 0 && started != ECHILD && started != ETIMEDOUT) {
     text.add(", and ").add(options.program).add(" cannot be run (").add(errno_name(started));
     text.add(
         "; PATH is searched for a name without /): install vmm-tools, or set "
         "VMM_OWNER_PROGRAM to its path");
   } else if (started != 0) {
-    text.add(", and ").add(options.program).add(" ends with an error: see ");
+    text.add(", and ").add(options.program);
+    text.add(started == ECHILD ? " ends with an error" : " did not end in 5 s and was killed");
+    text.add(": see ");
     text.add(market_socket_name(options.device)).add(".log there, and").add(not_an_owner);
   } else {
     text.add(", and ").add(options.program).add(" has ended and left none:").add(not_an_owner);

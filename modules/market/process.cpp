@@ -35,6 +35,19 @@ import vmm.base;
 extern char** environ;
 
 namespace vmm::unix_os {
+namespace {
+
+constexpr std::int64_t daemon_ns = 5'000'000'000;
+
+// 0: the kernel has none, or the process is of a namespace that this one cannot see.
+pid_t process_number(int connection) noexcept {
+  ucred facts{};
+  socklen_t size = sizeof facts;
+  const bool is_there = ::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &facts, &size) == 0;
+  return is_there ? facts.pid : 0;
+}
+
+}  // namespace
 
 std::int64_t clock_ns() noexcept {
   timespec now{};
@@ -93,11 +106,8 @@ int process_of(int connection) noexcept {
     return found;
   }
 #ifdef SYS_pidfd_open
-  ucred facts{};
-  size = sizeof facts;
-  if (::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &facts, &size) != 0 || facts.pid <= 0)
-    return -1;  // 0: a process of a namespace that this one cannot see
-  return static_cast<int>(::syscall(SYS_pidfd_open, facts.pid, 0));
+  const pid_t number = process_number(connection);
+  return number <= 0 ? -1 : static_cast<int>(::syscall(SYS_pidfd_open, number, 0));
 #else
   return -1;
 #endif
@@ -160,6 +170,18 @@ void explain_folder(const char* path, int failure, char* text, std::size_t size)
   }
 }
 
+void explain_silence(int connection, const char* place, char* text, std::size_t size) noexcept {
+  const pid_t owner = process_number(connection);
+  if (owner > 0) {
+    (void)std::snprintf(text, size,
+                        "the owner in %s, process %d, is silent: continue it with kill -CONT %d, "
+                        "or end it with kill -KILL %d and start it again",
+                        place, owner, owner, owner);
+  } else {
+    (void)std::snprintf(text, size, "the owner in %s is silent: continue or restart it", place);
+  }
+}
+
 bool find_beside(const char* name, char* path, std::size_t size) noexcept {
   Dl_info facts{};
   const auto own = reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(&clock_ns));
@@ -199,10 +221,19 @@ int start_daemon(const char* const* words, bool is_silent) noexcept {
   (void)::posix_spawn_file_actions_destroy(&files);
   (void)::posix_spawnattr_destroy(&rules);
   if (failure != 0) return failure;
+  const std::int64_t until_ns = clock_ns() + daemon_ns;
+  bool is_late = false;
   int ended = 0;
-  while (::waitpid(child, &ended, 0) < 0) {
-    if (errno != EINTR) return 0;  // the program collects its children itself
+  pid_t found = 0;
+  for (int wait_ms = 1; found != child; wait_ms = std::min(2 * wait_ms, 16)) {
+    found = ::waitpid(child, &ended, is_late ? 0 : WNOHANG);
+    if (found < 0 && errno != EINTR) return is_late ? ETIMEDOUT : 0;  // it is collected elsewhere
+    if (found != 0) continue;
+    is_late = clock_ns() >= until_ns;
+    if (is_late) (void)::kill(-child, SIGKILL);
+    (void)::poll(nullptr, 0, is_late ? 0 : wait_ms);
   }
+  if (is_late) return ETIMEDOUT;
   return WIFEXITED(ended) && WEXITSTATUS(ended) == 0 ? 0 : ECHILD;
 }
 

@@ -63,9 +63,14 @@ void explain_folder(const char* path, int failure, char* text, std::size_t size)
 /// writes its path and a null. False: no such program, or the path is too long.
 [[nodiscard]] bool find_beside(const char* name, char* path, std::size_t size) noexcept;
 
-/// Starts a program that ends at once and leaves a daemon; waits for its end. Its environment is
-/// this process's without LD_PRELOAD and the variables that begin with VMM; its output is
-/// discarded, and if `is_silent` its errors. `words` ends with null.
+/// That an owner at `place` is silent, with its process where the kernel has it, and what helps: a
+/// text of at most `size` bytes. A connection of -1 has none.
+void explain_silence(int connection, const char* place, char* text, std::size_t size) noexcept;
+
+/// Starts a program that ends at once and leaves a daemon; waits for its end. After 5 s it is
+/// killed with its process group: ETIMEDOUT. Its environment is this process's without LD_PRELOAD
+/// and the variables that begin with VMM; its output is discarded, and if `is_silent` its errors.
+/// `words` ends with null.
 [[nodiscard]] int start_daemon(const char* const* words, bool is_silent) noexcept;
 
 }  // namespace vmm::unix_os

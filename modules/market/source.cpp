@@ -87,7 +87,7 @@ class tenant_source final : public memory_source {
   market_reason refusal_reason_ = market_reason::none;
   unix_os::connected connected_{};  // the last attempt
   int started_ = 0;  // the program before it: 0, or why no owner; below 0: the folder
-  bool is_ending_ = false;
+  bool is_ending_ = false, is_starting_ = false;
   std::thread socket_thread_, callback_thread_;
 };
 
@@ -151,19 +151,31 @@ status tenant_source::start() {
   callback_thread_ = std::thread([this] { run_callbacks(); });
   unix_os::restore_signals(signals);
   guard held(mutex_);
-  const bool is_over = conditions_->changed.wait_for(
-      held, std::chrono::nanoseconds(std::max<std::int64_t>(until_ns - unix_os::clock_ns(), 0)),
-      [this] {
-        return machine_.stage() == tenant_stage::open || machine_.stage() == tenant_stage::refused;
-      });
-  if (is_over && machine_.stage() == tenant_stage::open) return {};
-  if (is_over) {
+  const auto is_over = [this] {
+    const bool has_hung = started_ == ETIMEDOUT && connected_.failure != 0;
+    return has_hung || machine_.stage() == tenant_stage::open ||
+           machine_.stage() == tenant_stage::refused;
+  };
+  const auto wait_ns = std::max<std::int64_t>(until_ns - unix_os::clock_ns(), 0);
+  if (!conditions_->changed.wait_for(held, std::chrono::nanoseconds(wait_ns), is_over) &&
+      is_starting_) {
+    conditions_->changed.wait(held, [this] { return !is_starting_; });
+    if (connected_.failure == 0)
+      (void)conditions_->changed.wait_for(held, std::chrono::milliseconds(options_.timeout_ms),
+                                          is_over);
+  }
+  if (machine_.stage() == tenant_stage::open) return {};
+  if (machine_.stage() == tenant_stage::refused) {
     detail_text why;
     why.add("the owner of the device's memory refuses: ").add(refusal_);
     return refuse(join_code(refusal_reason_), why.keep("the owner of the device's memory refuses"));
   }
   if (connected_.failure != 0) return connect_failure(options_, connected_, started_);
-  return refuse(errc::unavailable, "the owner of the device's memory is silent");
+  char why[400];
+  unix_os::explain_silence(socket_, options_.directory.c_str(), why, sizeof why);
+  detail_text text;
+  return refuse(errc::unavailable,
+                text.add(why).keep("the owner of the device's memory is silent"));
 }
 
 // ---- requests ------------------------------------------------------------------------
@@ -281,6 +293,7 @@ void tenant_source::connect_later() noexcept {
 void tenant_source::connect(guard& held) {
   const std::string path = socket_path(options_);
   const bool has_failed = started_ != 0;  // and has said why
+  is_starting_ = !options_.program.empty();
   held.unlock();
   int started = 0;
   unix_os::connected made =
@@ -308,8 +321,11 @@ void tenant_source::connect(guard& held) {
   held.lock();
   connected_ = made;
   started_ = started;
+  is_starting_ = false;
+  conditions_->changed.notify_all();
   if (made.descriptor < 0) {
-    if (made.failure == EACCES) reconnect_ns_ = reconnect_ns_max;  // a place of others
+    // A place of others, or a program that hangs.
+    if (made.failure == EACCES || started == ETIMEDOUT) reconnect_ns_ = reconnect_ns_max;
     connect_later();
     return;
   }

@@ -517,6 +517,11 @@ TEST_F(MarketProcesses, AMissingOwnerIsNamed) {
   given.program = "/bin/false";
   EXPECT_TRUE(contains(
       text(), "/bin/false ends with an error: see owner-" + device() + ".log there, and" + step));
+  given.program = folder_ + "/hangs";
+  std::ofstream(given.program) << "#!/bin/sh\nexec sleep 1000\n";
+  ASSERT_EQ(::chmod(given.program.c_str(), 0700), 0);
+  EXPECT_TRUE(contains(text(), "/hangs did not end in 5 s and was killed: see owner-" + device()));
+  EXPECT_TRUE(::waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD) << "it goes on";
   given.program = "/bin/yes";  // refuses serve's options, each time that it is started
   testing::internal::CaptureStderr();
   EXPECT_TRUE(contains(text(), "/bin/yes ends with an error"));
@@ -535,6 +540,12 @@ TEST_F(MarketProcesses, AMissingOwnerIsNamed) {
   EXPECT_FALSE(contains(refused, "wait=")) << "no tenant can give it";
   auto one = join(options("one"));
   ASSERT_TRUE(one);
+  given.timeout_ms = 300;
+  ASSERT_EQ(::kill(owner_, SIGSTOP), 0);
+  const std::string number = std::to_string(owner_);
+  const std::string silent = "the owner in " + folder_ + ", process " + number + ", is silent: ";
+  EXPECT_TRUE(contains(text(), silent + "continue it with kill -CONT " + number + ", or end it"));
+  EXPECT_TRUE(contains(control({"list", folder_, device()}), silent));
   stop_owner();
   lent_list lot;
   const vmm::status taken = one->take({64 * MiB, second_ns / 20}, lot);

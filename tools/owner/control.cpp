@@ -29,7 +29,14 @@ std::uint64_t borrowed_bytes(const market_row& row) {
   return row.held_bytes - std::min(row.held_bytes, row.share.guarantee_bytes);
 }
 
-std::string receive_report(int descriptor, unix_os::deadline until, owner_report& into) {
+std::string silence_text(int descriptor, const std::string& path) {
+  char why[400];
+  unix_os::explain_silence(descriptor, path.substr(0, path.rfind('/')).c_str(), why, sizeof why);
+  return why;
+}
+
+std::string receive_report(int descriptor, const std::string& path, unix_os::deadline until,
+                           owner_report& into) {
   for (;;) {
     market_bytes bytes{};
     std::array<int, unix_os::descriptors_max> descriptors{};
@@ -37,7 +44,8 @@ std::string receive_report(int descriptor, unix_os::deadline until, owner_report
         unix_os::receive_message(descriptor, bytes.data(), bytes.size(), descriptors.data(), until);
     for (std::size_t i = 0; i < got.descriptor_count; ++i) unix_os::close(descriptors[i]);
     const auto message = decode_market_message(bytes);
-    if (got.fault != unix_os::receive_fault::none || !message) return "the owner is silent";
+    if (got.fault != unix_os::receive_fault::none || !message)
+      return silence_text(descriptor, path);
     if (message->kind == market_kind::refused) return text_of(message->reason);
     into.capacity_bytes = message->bytes;
     into.free_bytes = message->wish_bytes;
@@ -65,8 +73,8 @@ std::string control_owner(const std::string& path, const market_message& request
   const market_bytes sent = encode_market_message(request);
   if (why.empty() &&
       unix_os::send_message(made.descriptor, {sent.data(), sent.size()}, {}, until) != 0)
-    why = "the owner is silent";
-  if (why.empty()) why = receive_report(made.descriptor, until, into);
+    why = silence_text(made.descriptor, path);
+  if (why.empty()) why = receive_report(made.descriptor, path, until, into);
   unix_os::close(made.descriptor);
   return why;
 }

@@ -6,6 +6,7 @@
 // Exit codes: 0 all well; 1 the owner cannot be, or cannot be reached, or refuses; 2 the command
 // line is wrong; 4 the program's own memory ran out.
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -161,10 +162,20 @@ int become_daemon(const std::string& log) {
   (void)::setsid();
   (void)!::chdir("/");
   const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  const int file = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+  int file =
+      ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+  int failure = file < 0 ? errno : 0;
+  struct stat facts{};
+  if (file >= 0 && (::fstat(file, &facts) != 0 || !S_ISREG(facts.st_mode))) {
+    (void)::close(std::exchange(file, -1));
+    failure = ENXIO;
+  }
+  const bool is_other = failure == ENXIO || failure == ELOOP;
+  const char* const why = is_other ? "it is not a regular file: remove it"
+                                   : vmm::file_text(failure, "it cannot be written");
   if (file < 0)
-    std::fprintf(stderr, "vmm-owner: %s cannot be written (%s): nothing is logged\n", log.c_str(),
-                 std::strerror(errno));
+    std::fprintf(stderr, "vmm-owner: nothing is logged in %s (%s): %s\n", log.c_str(),
+                 vmm::errno_name(failure), why);
   (void)!::dup2(nothing, STDIN_FILENO);
   (void)!::dup2(nothing, STDOUT_FILENO);
   (void)!::dup2(file >= 0 ? file : nothing, STDERR_FILENO);

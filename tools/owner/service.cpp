@@ -127,6 +127,8 @@ std::string owner_service::claim(bool& is_owned) {
 
 std::string owner_service::open() {
   spare_ = open_nothing();
+  // The process that its peers see is the one that listens: a daemon is not the one of claim().
+  (void)::listen(listening_.descriptor, SOMAXCONN);
   std::string why;
   device_ = open_device(options_.device, why);
   if (device_ == nullptr) return why;

@@ -9,6 +9,7 @@ import pathlib
 import select
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 
@@ -144,6 +145,15 @@ def test_a_daemon_returns_0_where_it_serves(tmp_path):
         check=True,
     )
     assert "device host: 64 MiB" in table.stdout
+    (tmp_path / "pipe").mkdir(mode=0o700)
+    os.mkfifo(tmp_path / "pipe/owner-host.log")
+    words = shlex.split(serve.replace("/market ", "/pipe "))
+    done = subprocess.run(words, stderr=subprocess.PIPE, timeout=100, check=True)
+    assert b"/owner-host.log (ENXIO): it is not a regular file: remove" in done.stderr, done.stderr
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
+        peer.connect(f"{tmp_path}/pipe/owner-host")
+        number = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4)
+    os.kill(int.from_bytes(number, sys.byteorder), signal.SIGTERM)  # not of the starter
     (tmp_path / "kept").mkdir(mode=0o700)
     (tmp_path / "kept" / "owner-host").write_text("precious")
     for limit, kept in (("n 9", "market2"), ("n 64", "kept")):
@@ -185,6 +195,12 @@ def test_the_doctor_names_each_mistake(tmp_path):
         assert f"conflict: VMM_OWNER_PROGRAM={program} is not a program: set it to the" in said
     said = doctor(VMM_OWNER="auto", VMM_OWNER_PROGRAM="/bin/true")
     assert "conflict: VMM_OWNER_PROGRAM=/bin/true is not vmm-owner: its --version is" in said
+    hanging = tmp_path / "hanging"
+    hanging.write_text(f"#!/bin/sh\necho >> {tmp_path}/runs\nexec sleep 100\n")
+    hanging.chmod(0o700)
+    said = doctor(VMM_OWNER="auto", VMM_OWNER_PROGRAM=str(hanging))
+    assert f"conflict: VMM_OWNER_PROGRAM={hanging} is not vmm-owner: its --version is 'no o" in said
+    assert (tmp_path / "runs").read_text() == "\n", "it was run again"
     for program in (OWNER, "/nowhere/owner"):
         said = doctor(VMM_OWNER="", VMM_OWNER_PROGRAM=program)
         assert f"VMM_OWNER_PROGRAM={program} has no effect without VMM_OWNER=auto" in said
@@ -211,7 +227,8 @@ def test_the_doctor_names_an_owner_that_takes_no_tenant(folder):
     assert f"{conflict}it has 64 MiB, and VMM_TENANT wants guarantee=65MiB: lower" in said
     watched = os.pidfd_open(owner)
     os.kill(owner, signal.SIGSTOP)
-    assert f"{conflict}the owner is silent: continue its process" in doctor(VMM_OWNER=folder)
+    silent = f"the owner in {folder}, process {owner}, is silent: continue it with kill -CONT "
+    assert f"conflict: VMM_OWNER: {silent}{owner}, or end it" in doctor(VMM_OWNER=folder)
     os.kill(owner, signal.SIGKILL)
     assert select.select([watched], [], [], 60)[0]
     os.close(watched)

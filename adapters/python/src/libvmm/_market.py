@@ -78,12 +78,21 @@ def _version_at(path: str) -> str:
     return found[1] if found else "of an unknown version"
 
 
+_HANGING: set[str] = set()
+
+
 def _run(program: str, *words: str) -> str:
-    """The program's output, or its error, in one line."""
+    """The program's output, or its error, in one line. One that hangs is not run again."""
+    program = shutil.which(program) or program
     try:
-        done = subprocess.run([program, *words], capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired) as trouble:
+        if program not in _HANGING:
+            done = subprocess.run([program, *words], capture_output=True, text=True, timeout=5)
+    except OSError as trouble:
         return str(trouble)
+    except subprocess.TimeoutExpired:
+        _HANGING.add(program)
+    if program in _HANGING:
+        return "no output in 5 s"
     return "; ".join((done.stdout or done.stderr).strip().splitlines())
 
 
@@ -91,9 +100,7 @@ def _why_no_tenant(program: str, place: str, device: str, share: str) -> str:
     """Why the owner, as `vmm-owner ctl list` reports it, takes no tenant, and what to do."""
     path = f"{place}/owner-{device}"
     said = _run(program, "ctl", "list", place, device)
-    if said.endswith("is silent"):
-        return f"{path}: the owner is silent: continue its process, or end it and start another"
-    if "no owner listens" in said:
+    if said.startswith("vmm-owner: "):
         return said.partition(": ")[2]
     there = re.search(r"device \S+: (\d+) MiB", said)
     wanted, found = re.search(r"guarantee=([^,]+)", share), ctypes.c_uint64()
