@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <new>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -306,9 +307,12 @@ std::unique_ptr<device_pools> device_table::make(device_id device, context_id co
   if (!calls) return nullptr;
   tenant_driver* joined = nullptr;
   if (has_owner()) {
+    const std::optional<market_key> key = market_device_of(inside);
+    const std::string uuid = key ? market_device_text(*key) : std::string();
     auto tenant = join_owner(std::move(*calls), inside, inside.ending());
     if (!tenant) {
       complain("a device's memory is refused (VMM_OWNER): ", tenant.error().detail);
+      barred_uuids_[static_cast<std::size_t>(device)] = uuid;
       is_barred_[static_cast<std::size_t>(device)].store(true);
       is_refused = true;
       return nullptr;
@@ -368,6 +372,13 @@ device_pools* device_table::find(context_id context, device_id device) noexcept 
 bool device_table::is_barred() noexcept {
   const device_id device = contexts_.current() == nullptr ? -1 : contexts_.current_device();
   return device >= 0 && device < devices_max && is_barred_[static_cast<std::size_t>(device)].load();
+}
+
+// A device's text is written once, before it is barred.
+bool device_table::is_barred(std::string_view uuid) const noexcept {
+  for (std::size_t each = 0; each < is_barred_.size(); ++each)
+    if (is_barred_[each].load() && barred_uuids_[each] == uuid) return true;
+  return false;
 }
 
 device_pools* device_table::of_current() noexcept {

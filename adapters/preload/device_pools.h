@@ -30,6 +30,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -171,6 +173,8 @@ class device_table {
   [[nodiscard]] device_pools* of(stream_name name) noexcept VMM_REQUIRES_SHARED(locks::gate);
   /// Whether the owner of the current device's memory has refused this process.
   [[nodiscard]] bool is_barred() noexcept;
+  /// The same of the device with this UUID, as an owner has it.
+  [[nodiscard]] bool is_barred(std::string_view uuid) const noexcept;
   /// Null if the device is not open.
   [[nodiscard]] device_pools* of_device(device_id device) const noexcept;
   [[nodiscard]] device_pools* of_context(context_id context) const noexcept;
@@ -220,6 +224,7 @@ class device_table {
   std::atomic<std::uint64_t> generation_ = 1;  // of open_
   std::array<bool, devices_max> is_refused_ VMM_GUARDED_BY(locks::opening){};
   std::array<std::atomic<bool>, devices_max> is_barred_{};
+  std::array<std::string, devices_max> barred_uuids_;
   std::vector<context_grant> context_grants_ VMM_GUARDED_BY(locks::opening);
   std::vector<pool_grant> pool_grants_ VMM_GUARDED_BY(locks::opening);
   // Chosen by cuDeviceSetMemPool, also before the device is open.

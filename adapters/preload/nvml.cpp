@@ -67,8 +67,9 @@ void show(const managed::device_share& share, nvml::memory_v2* memory) noexcept 
 template <class Row>
 void show(const managed::device_share& share, const unsigned* count, Row* rows) noexcept {
   if (rows == nullptr) return;
+  const std::uint64_t held_bytes = share.is_refused ? 0 : share.used_bytes();
   for (Row* each = rows; each != rows + *count; ++each) {
-    if (each->pid == static_cast<unsigned>(getpid())) each->used_bytes = share.used_bytes();
+    if (each->pid == static_cast<unsigned>(getpid())) each->used_bytes = held_bytes;
   }
 }
 

@@ -58,12 +58,13 @@ enum class free_answer : std::uint8_t {
 struct device_share {
   std::uint64_t total_bytes = 0;
   std::uint64_t free_bytes = 0;
+  bool is_refused = false;  ///< the owner refused this process: nothing is free
 
   [[nodiscard]] std::uint64_t used_bytes() const noexcept { return total_bytes - free_bytes; }
   /// Of a device with that memory, which a share may exceed.
   [[nodiscard]] device_share within(std::uint64_t device_bytes) const noexcept {
     const std::uint64_t total = std::min(total_bytes, device_bytes);
-    return {total, total - std::min(total, used_bytes())};
+    return {total, total - std::min(total, used_bytes()), is_refused};
   }
 };
 /// Of the current context's device.

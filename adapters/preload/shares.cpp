@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <limits>
 #include <new>
 #include <optional>
 #include <string>
@@ -70,6 +71,12 @@ std::uint64_t share_in_variables() {
   return share.guarantee_bytes != 0 ? share.guarantee_bytes : share.limit_bytes;
 }
 
+// As share_of() has the total.
+device_share refused_share() {
+  const std::uint64_t bytes = share_in_variables();
+  return {bytes != 0 ? bytes : std::numeric_limits<std::uint64_t>::max(), 0, true};
+}
+
 // Outside of the gate, as each call of the other library. Returns true.
 bool subtract_others(const std::string& uuid, device_share& from) noexcept {
   const held_by_others held = joined_tenants.load(std::memory_order_acquire);
@@ -89,6 +96,10 @@ bool find_share(device_share& into) noexcept {
     {
       const gate_guard shared(locks::gate);
       const device_pools* const device = process().devices.of_current();
+      if (device == nullptr && process().devices.is_barred()) {
+        into = refused_share();
+        return true;
+      }
       if (!find_share_of(device, into)) return false;
       uuid = uuid_of(*device);
     }
@@ -107,6 +118,10 @@ bool find_share(const std::string& uuid, device_share& into) {
       if (uuid_of(each) == uuid) open = &each;
     });
     if (open != nullptr && !find_share_of(open, into)) return false;
+    if (open == nullptr && process().devices.is_barred(uuid)) {
+      into = refused_share();
+      return true;
+    }
   }
   if (open == nullptr) into.total_bytes = into.free_bytes = share_in_variables();
   return into.total_bytes != 0 && subtract_others(uuid, into);

@@ -91,6 +91,12 @@ TEST(PreloadMarket, NvmlShowsTheTenantsShare) {
   expect(word, empty, held, {owner.variable(), share, "VMM_REPORT=off", "VMM_MODE=vmm"});
   expect(word, "1024-1024=0 0; 0+124 0+124 0+124\n", "1024-984=40 0; 40+124 40+124 40+124\n",
          {owner.variable(), "VMM_TENANT=limit=2GiB", "VMM_REPORT=off", "VMM_MODE=vmm"});
+  const std::string zero = "=0 0; 0+124 0+124 0+124\n";
+  for (const auto& [variable, total] : {std::pair{"VMM_TENANT=guarantee=200MiB", "200"},
+                                        std::pair{"VMM_TENANT=guarantee=2GiB", "1024"}})
+    expect(word, std::string(total) + "-" + total + zero,
+           std::string(total) + "-0=" + total + zero.substr(2),
+           {owner.variable(), variable, "VMM_REPORT=off", "VMM_MODE=vmm"});
   for (const char* mode : {"VMM_MODE=off", "VMM_MODE=monitor"})
     expect(word, plain, plain, {owner.variable(), share, "VMM_REPORT=off", mode});
   expect(word, plain, plain, {share, "VMM_REPORT=off", "VMM_MODE=vmm"});
@@ -139,8 +145,14 @@ TEST(PreloadMarket, ARefusedTenantGetsNothing) {
   const stub_owner owner("64MiB");
   const child::outcome seen = child::preloaded(
       "vmm", {"market"}, {owner.variable(), "VMM_TENANT=guarantee=80MiB", "VMM_REPORT=off"});
-  EXPECT_TRUE(contains(seen.out, "allocate 2\n")) << seen.out;
+  EXPECT_TRUE(
+      seen.out.starts_with("device 0 80\nfree 0 of 80\ndevice 0 80\nallocate 2\nfree 0 of "
+                           "80\n"))
+      << seen.out;
   EXPECT_TRUE(contains(seen.err, "VMM_OWNER")) << seen.err;
+  const child::outcome alone =
+      child::preloaded("vmm", {"market"}, {"VMM_OWNER=/tmp/vmm-no-market", "VMM_REPORT=off"});
+  EXPECT_TRUE(contains(alone.out, "device 0 143771\nfree 0 of 143771\n")) << alone.out << alone.err;
   const child::outcome malformed = child::preloaded(
       "vmm", {"market"}, {owner.variable(), "VMM_TENANT=guarantee", "VMM_REPORT=off"});
   EXPECT_TRUE(contains(malformed.err, "VMM_TENANT")) << malformed.err;

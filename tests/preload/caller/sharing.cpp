@@ -368,14 +368,15 @@ void make_in_library(const std::string& path, std::uint64_t size_bytes) {
 }  // namespace
 
 // The device as NVML shows it: before the driver is loaded, and once a tenant of this process holds
-// 40 MiB: this library's, or that of libvmm.so, which a word names.
+// 40 MiB: this library's, or that of libvmm.so, which a word names. Or once the owner refused it.
 void market_nvml(const arguments& all) {
   const library_calls calls;
   must(calls.library != nullptr, "libnvidia-ml.so.1");
   calls.show();
   const driver cu = load_started();
   if (all.empty()) {
-    (void)make(cu, 40 * mebibyte);
+    device_pointer at = 0;
+    (void)cu.allocate(&at, 40 * mebibyte);
   } else {
     make_in_library(std::string(all.at(0)), 40 * mebibyte);
   }
