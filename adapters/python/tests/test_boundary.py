@@ -599,5 +599,5 @@ def test_the_doctor_says_which_way_serves_which_library(run):
     assert f"torch by its class; cupy, numba, rmm, warp by adapters; others: {OURS}" in out
     out = run("-m", "libvmm", "doctor", LD_LIBRARY_PATH=FOLDER, VMM_EXCLUDE="torch,rmm")[0]
     assert f"cupy, numba, warp by adapters; others: {OURS}" in out and "torch by" not in out
-    out = run("-m", "libvmm", "doctor", LD_LIBRARY_PATH=FOLDER, VMM_DISABLE="1")[0]
+    out = run("-m", "libvmm", "doctor", LD_LIBRARY_PATH=FOLDER, VMM_DISABLE="1", code=1)[0]
     assert "by adapters" not in out
