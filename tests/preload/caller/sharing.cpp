@@ -313,7 +313,7 @@ namespace {
 struct library_calls {
   template <class... Parameters>
   int call(const char* name, Parameters... parameters) const {
-    const auto found = reinterpret_cast<int (*)(Parameters...)>(dlsym(library, name));
+    const auto found = reinterpret_cast<int (*)(Parameters...)>(dlsym(handle, name));
     must(found != nullptr, name);
     return found(parameters...);
   }
@@ -351,14 +351,14 @@ struct library_calls {
   }
   static unsigned long long mebibytes(std::uint64_t bytes) { return bytes / mebibyte; }
 
-  void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+  void* handle = dlopen("libnvidia-ml.so.1", RTLD_NOW);
 };
 
 void make_in_library(const std::string& path, std::uint64_t size_bytes) {
   const library_calls other{dlopen(path.c_str(), RTLD_NOW)};
   void* allocator = nullptr;
   void* block = nullptr;
-  must(other.library != nullptr, "libvmm.so");
+  must(other.handle != nullptr, "libvmm.so");
   must(other.call("vmm_allocator_create", static_cast<const void*>(nullptr), &allocator) == 0 &&
            other.call("vmm_allocator_allocate", allocator, size_bytes, 0,
                       static_cast<void*>(nullptr), &block) == 0,
@@ -371,7 +371,7 @@ void make_in_library(const std::string& path, std::uint64_t size_bytes) {
 // 40 MiB: this library's, or that of libvmm.so, which a word names. Or once the owner refused it.
 void market_nvml(const arguments& all) {
   const library_calls calls;
-  must(calls.library != nullptr, "libnvidia-ml.so.1");
+  must(calls.handle != nullptr, "libnvidia-ml.so.1");
   calls.show();
   const driver cu = load_started();
   if (all.empty()) {
