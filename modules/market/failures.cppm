@@ -20,7 +20,7 @@ import :wire;
 namespace vmm {
 
 constexpr const char* not_an_owner =
-    " if it is not vmm-owner, unset VMM_OWNER_PROGRAM or set it to the path of vmm-owner";
+    ". If it is not vmm-owner, unset VMM_OWNER_PROGRAM or set it to the path of vmm-owner";
 
 std::string mebibytes(std::uint64_t bytes) { return std::to_string(bytes >> 20); }
 
@@ -152,17 +152,16 @@ error connect_failure(const tenant_options& options, const unix_os::connected& m
   } else if (started < 0) {
     text.add(": ").add(folder_text(options.directory, -started));
   } else if (started != 0 && started != ECHILD && started != ETIMEDOUT) {
-    text.add(", and ").add(options.program).add(" cannot be run (").add(errno_name(started));
+    text.add(". ").add(options.program).add(" cannot be run (").add(errno_name(started));
     text.add(
         "; PATH is searched for a name without /): install vmm-tools, or set "
         "VMM_OWNER_PROGRAM to its path");
   } else if (started != 0) {
-    text.add(", and ").add(options.program);
+    text.add(". ").add(options.program);
     text.add(started == ECHILD ? " ends with an error" : " did not end in 5 s and was killed");
-    text.add(": see ");
-    text.add(market_socket_name(options.device)).add(".log there, and").add(not_an_owner);
+    text.add(": see ").add(market_socket_name(options.device)).add(".log there").add(not_an_owner);
   } else {
-    text.add(", and ").add(options.program).add(" has ended and left none:").add(not_an_owner);
+    text.add(". ").add(options.program).add(" has ended and left none").add(not_an_owner);
   }
   return {code, call::none, made.failure, errno_name(made.failure),
           text.keep("no owner of the device's memory listens in the folder of VMM_OWNER")};

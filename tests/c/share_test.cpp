@@ -308,6 +308,9 @@ TEST_F(Share, WrongUseIsRefused) {
   EXPECT_FAILS(vmm_share_make_secret(nullptr), VMM_ERROR_INVALID_ARGUMENT);
   EXPECT_FAILS(vmm_share_connect("relative/", &options, &made), VMM_ERROR_INVALID_ARGUMENT);
   EXPECT_FAILS(vmm_share_adopt(-1, 0, &options, &made), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_FAILS(vmm_share_connect("/nowhere/a", &options, &made), VMM_ERROR_UNAVAILABLE);
+  options.timeout_ms = 0;
+  EXPECT_FAILS(vmm_share_connect("/nowhere/a", &options, &made), VMM_ERROR_INVALID_ARGUMENT);
   EXPECT_FAILS(vmm_share_take_back(ours, 7), VMM_ERROR_INVALID_ARGUMENT);
   event.struct_size = 1;
   EXPECT_FAILS(vmm_share_next(ours, 0, &event), VMM_ERROR_INVALID_ARGUMENT);

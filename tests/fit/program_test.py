@@ -424,7 +424,8 @@ class Answers(unittest.TestCase):
             24564: ("RTX4090-24", "rtx 4090", "NVIDIA GeForce RTX 4090"),
             40960: ("a100-40", "NVIDIA A100-SXM4-40GB", "NVIDIA A100-PCIE-40GB", "40G"),
             81920: ("A100 80GB", "NVIDIA A100 80GB PCIe", "NVIDIA A100-SXM4-80GB"),
-            81559: ("H100", "h100-80", "NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe"),
+            16384: ("V100-16", "Tesla V100-PCIE-16GB", "Tesla V100-SXM2-16GB"),
+            81559: ("h100-80", "NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe"),
             95830: ("H100-94", "NVIDIA H100 NVL"),
             143771: ("H200", "NVIDIA H200"),
         }
@@ -514,6 +515,7 @@ class Answers(unittest.TestCase):
         for name, why in (
             ("A100", "A100-40 (40960MiB) or A100-80 (81920MiB); not 'A100'"),
             ("Tesla V100", "V100-16 (16384MiB) or V100-32 (32768MiB)"),
+            ("H100", "H100-80 (81559MiB) or H100-94 (95830MiB)"),
             ("Voodoo", "a size from 1MiB to 64PiB, as 24GiB, or one of T4-16, V100-16"),
         ):
             self.assertIn(why, run(FIT, "x", "--device", name).stderr)

@@ -509,14 +509,14 @@ TEST_F(MarketProcesses, AMissingOwnerIsNamed) {
   given.program = "vmm-owner-that-is-not-there";
   EXPECT_TRUE(contains(text(), "vmm-owner-that-is-not-there cannot be run (ENOENT; PATH"));
   given.program = "/bin/true";
-  const std::string step = " if it is not vmm-owner, unset VMM_OWNER_PROGRAM or set it";
-  EXPECT_TRUE(contains(text(), "/bin/true has ended and left none:" + step));
+  const std::string step = ". If it is not vmm-owner, unset VMM_OWNER_PROGRAM or set it";
+  EXPECT_TRUE(contains(text(), "/bin/true has ended and left none" + step));
   given.directory = "/nowhere/market";
   EXPECT_TRUE(contains(text(), "in /nowhere/market: it cannot be made (ENOENT): the folder above"));
   given.directory = folder_;
   given.program = "/bin/false";
-  EXPECT_TRUE(contains(
-      text(), "/bin/false ends with an error: see owner-" + device() + ".log there, and" + step));
+  EXPECT_TRUE(contains(text(), folder_ + ". /bin/false ends with an error: see owner-" + device() +
+                                   ".log there" + step));
   given.program = folder_ + "/hangs";
   std::ofstream(given.program) << "#!/bin/sh\nexec sleep 1000\n";
   ASSERT_EQ(::chmod(given.program.c_str(), 0700), 0);

@@ -19,21 +19,21 @@ struct named_device {
   std::string_view others;
 };
 constexpr std::array named_devices = {named_device{"T4-16", 15360, "t4"},
-                                      named_device{"V100-16", 16384, ""},
+                                      named_device{"V100-16", 16384, "v100pcie16"},
                                       named_device{"RTX3090-24", 24576, "3090"},
                                       named_device{"RTX4090-24", 24564, "4090"},
                                       named_device{"A10-24", 23028, "a10 a10g"},
                                       named_device{"L4-24", 23034, "l4"},
-                                      named_device{"V100-32", 32768, ""},
+                                      named_device{"V100-32", 32768, "v100pcie32"},
                                       named_device{"RTX5090-32", 32607, "5090"},
-                                      named_device{"A100-40", 40960, ""},
+                                      named_device{"A100-40", 40960, "a100pcie40"},
                                       named_device{"A40-48", 46068, "a40"},
                                       named_device{"L40-48", 46068, "l40"},
                                       named_device{"L40S-48", 46068, "l40s"},
                                       named_device{"A6000-48", 49140, "a6000"},
                                       named_device{"RTX6000Ada-48", 49140, "6000ada"},
-                                      named_device{"A100-80", 81920, ""},
-                                      named_device{"H100-80", 81559, "h100"},
+                                      named_device{"A100-80", 81920, "a10080pcie"},
+                                      named_device{"H100-80", 81559, "h100pcie"},
                                       named_device{"H100-94", 95830, "h100nvl"},
                                       named_device{"GH200-96", 97871, "gh200 gh200480"},
                                       named_device{"H200-141", 143771, "h200 h200nvl"},
@@ -52,9 +52,9 @@ constexpr std::array<std::uint64_t, 7> usual_gib = {16, 24, 40, 48, 80, 94, 141}
 
 /// "NVIDIA A100-SXM4-80GB" is a10080, as A100-80 is: letters and digits of what names the model.
 [[nodiscard]] std::string model_of(std::string_view name) {
-  constexpr std::array<std::string_view, 12> ignored = {"nvidia", "geforce", "tesla",      "quadro",
-                                                        "gpu",    "rtx",     "pcie",       "hbm2",
-                                                        "hbm2e",  "hbm3",    "generation", "hbm3e"};
+  constexpr std::array<std::string_view, 11> ignored = {"nvidia", "geforce",    "tesla", "quadro",
+                                                        "gpu",    "rtx",        "hbm2",  "hbm2e",
+                                                        "hbm3",   "generation", "hbm3e"};
   std::string out;
   std::string word;
   for (std::size_t i = 0; i <= name.size(); ++i) {

@@ -1149,7 +1149,7 @@ VMM_API vmm_status vmm_share_read_secret(const char* path, uint8_t* secret) VMM_
 typedef struct vmm_share_options {
   uint64_t struct_size;
   uint8_t secret[VMM_SHARE_SECRET_BYTES];
-  uint32_t timeout_ms; /* of each wait for the peer */
+  uint32_t timeout_ms; /* of each wait for the peer; 0: no wait, in vmm_share_accept alone */
   uint32_t reserved;   /* 0 */
 } vmm_share_options;
 
@@ -1169,12 +1169,13 @@ VMM_API VMM_CHECKED vmm_status vmm_share_accept(vmm_listener* listener,
 /** Closes the socket and removes its name. Other threads' calls on it end: those that wait fail
  *  with UNAVAILABLE. NULL: nothing. Errors: IN_USE (one goes on for 10 s). */
 VMM_API vmm_status vmm_share_stop(vmm_listener* listener) VMM_NOEXCEPT;
-/** Connects to such a path. Errors: as vmm_share_listen and vmm_share_accept. */
+/** Connects to such a path. Errors: as vmm_share_listen and vmm_share_accept; INVALID_ARGUMENT (a
+ *  timeout of 0). */
 VMM_API VMM_CHECKED vmm_status vmm_share_connect(const char* path, const vmm_share_options* options,
                                                  vmm_channel** channel) VMM_NOEXCEPT;
 /** Makes a channel of a connected Unix socket of type SOCK_SEQPACKET, which the library owns after
  *  success. On failure the descriptor stays the caller's; a connection that sent its greeting has
- *  ended. One end has `accepts` 1, the other 0. Errors: as vmm_share_accept. */
+ *  ended. One end has `accepts` 1, the other 0. Errors: as vmm_share_connect. */
 VMM_API VMM_CHECKED vmm_status vmm_share_adopt(int32_t descriptor, uint32_t accepts,
                                                const vmm_share_options* options,
                                                vmm_channel** channel) VMM_NOEXCEPT;

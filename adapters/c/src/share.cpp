@@ -62,11 +62,17 @@ vmm_status make_channel(const vmm_share_options* given, vmm_channel** out, Open&
   return hand_out_alone<channel_object>(std::move(*made), out);
 }
 
-// As make_channel(), outside of calls on an object.
+constexpr vmm::error no_time{vmm::errc::invalid_argument, vmm::call::none, 0, "",
+                             "timeout_ms is 0, and the peer's greeting takes time: give 1 or more"};
+
+// As make_channel(), outside of calls on an object. A greeting ends a connection that gets no reply
+// in time.
 template <class Open>
 vmm_status meet(const vmm_share_options* given, vmm_channel** out, Open&& open) {
   const vmm::share_interruption interruption([](void*) { return handler_has_raised(); }, nullptr);
-  return make_channel(given, out, open);
+  return make_channel(given, out, [&](const vmm::share_options& how) {
+    return how.timeout_ms == 0 ? vmm::result<vmm::share_channel>(no_time) : open(how);
+  });
 }
 
 vmm_status read_request(const vmm_export_request* given, vmm_export_request& into) noexcept {

@@ -93,9 +93,10 @@ def test_processes_take_turns(folder):
         assert f"market: folder {folder}: private\n" in said
         assert "market: share: limit=60MiB,name=first\n" in said
         version = ".".join(map(str, libvmm.version()))
-        line = next(each for each in said.splitlines() if each.startswith("market: owner of"))
-        assert line.startswith(f"market: owner of host, {version}: tenant "), line
-        assert " first; " in line
+        table = said.partition(f"market: owner of host, {version}:\n")[2].splitlines()
+        assert table[0].startswith("market: tenant  held MiB  "), said
+        assert any(line.endswith("  first") for line in table[1:3]), said
+        assert table[3].startswith("market: device host: 64 MiB, "), said
         first.kill()
         assert turn(second, "c") == "c"
 

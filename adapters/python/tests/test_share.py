@@ -194,6 +194,10 @@ def test_a_peer_that_is_killed_gives_everything_back():
 def test_a_socket_that_is_refused_stays_the_callers():
     secret = share.make_secret()
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with pytest.raises(libvmm.InvalidArgument, match="timeout_ms is 0, and .*: give 1 or more"):
+        share.adopt(here, secret, accepts=True, timeout_ms=0)
+    there.send(b"connected")
+    assert here.recv(9) == b"connected"
     with pytest.raises(libvmm.Unavailable, match="did not respond"):
         share.adopt(here, secret, accepts=True, timeout_ms=10)
     left, right = socket.socketpair()

@@ -426,6 +426,7 @@ def public_calls():
                 yield from walked(f"{short}.{name}", thing)
 
 
+MADE_BY_CALLS = ("growable.View", "share.Borrowed", "share.Channel", "share.Lent")
 NOT_CHECKED = {
     "history.record": "options are start()'s",
     "history.tag": "its value is read at the with: test_history.py",
@@ -434,12 +435,11 @@ NOT_CHECKED = {
     "torch.way": "takes nothing",
     "torch.native": "takes nothing",
     "cupy.Functions.__init__": "",
-    "growable.View": "made by Growable",
     "share.Borrowed.view": "as Block.view()",
     "suspend.Suspender.offer": "takes any number of tags: test_suspend.py",
     "suspend.Suspender.suspend": "takes any number of tags: test_suspend.py",
     "suspend.Suspender.resume": "takes any number of tags: test_suspend.py",
-    **dict.fromkeys(("share.Borrowed", "share.Channel", "share.Lent"), "made by functions"),
+    **dict.fromkeys(MADE_BY_CALLS, "refuses any value"),
 }
 
 
@@ -451,6 +451,14 @@ def test_the_table_has_every_call_and_parameter():
         assert label in CALLS, label
         assert set(CALLS[label][0]) == set(parameters), label
     assert len(list(public_calls())) > 25
+
+
+@pytest.mark.parametrize("label", MADE_BY_CALLS)
+def test_a_class_whose_objects_other_calls_make_names_them(label):
+    module, _, name = label.partition(".")
+    for given in ((), (None,), (None, None)):
+        with pytest.raises(TypeError, match=f"^a libvmm.{name} is made by {module}\\.[A-Za-z]"):
+            getattr(MODULES[module], name)(*given)
 
 
 def function_of(label, bench):

@@ -81,8 +81,8 @@ def _version_at(path: str) -> str:
 _HANGING: set[str] = set()
 
 
-def _run(program: str, *words: str) -> str:
-    """The program's output, or its error, in one line. One that hangs is not run again."""
+def _run(program: str, *words: str, between: str = "; ") -> str:
+    """The lines of the program's output, or of its error. One that hangs is not run again."""
     program = shutil.which(program) or program
     try:
         if program not in _HANGING:
@@ -93,7 +93,7 @@ def _run(program: str, *words: str) -> str:
         _HANGING.add(program)
     if program in _HANGING:
         return "no output in 5 s"
-    return "; ".join((done.stdout or done.stderr).strip().splitlines())
+    return between.join((done.stdout or done.stderr).strip().splitlines())
 
 
 def _why_no_tenant(program: str, place: str, device: str, share: str) -> str:
@@ -126,8 +126,10 @@ def lines(environment: dict[str, str]) -> Iterator[str]:
     devices = _devices(place)
     for device in devices:
         version = _version_at(f"{place}/owner-{device}.metrics")
-        said = _run(program, "ctl", "list", place, device) if program else "vmm-owner is not found"
-        yield f"owner of {device}, {version}: {said}"
+        said = "vmm-owner is not found"
+        if program:
+            said = _run(program, "ctl", "list", place, device, between="\n")
+        yield from f"owner of {device}, {version}:\n{said}".splitlines()
     if not devices:
         starts = environment["VMM_OWNER"] == "auto"
         yield "owner: none listens" + ("; the first tenant starts one" if starts else "")

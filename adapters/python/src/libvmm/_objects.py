@@ -7,10 +7,11 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from .errors import Unmade
 
+Made = TypeVar("Made", bound="MadeByCalls")
 _BEGUN = "_begun"  # the thread inside __init__
 
 
@@ -37,6 +38,22 @@ def once(mark: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
         return first
 
     return refusing
+
+
+class MadeByCalls:
+    """A class whose objects other calls make."""
+
+    _makers = ""
+    _begin: Callable[..., None]
+
+    def __init__(self, *_arguments: Any, **_named: Any) -> None:
+        raise TypeError(f"a libvmm.{type(self).__name__} is made by {self._makers}")
+
+    @classmethod
+    def _made(cls: type[Made], *given: Any) -> Made:
+        made = cls.__new__(cls)
+        made._begin(*given)
+        return made
 
 
 class Initialised:

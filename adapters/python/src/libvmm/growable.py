@@ -223,7 +223,7 @@ class Growable(Owner):
         """Segments as one tensor [segment][shape...] with the range's stride, or [shape...] if the
         range has one segment. Without a shape: all bytes that every segment has. The view and its
         DLPack consumers pin these bytes."""
-        return View(self, dtype, shape, first, count, False)
+        return View._made(self, dtype, shape, first, count, False)
 
     def full_view(
         self,
@@ -235,7 +235,7 @@ class Growable(Owner):
     ) -> View:
         """view() over all reserved addresses, for graphs that are captured once while the range
         grows and shrinks. It pins the addresses only: do not use bytes behind a segment's size."""
-        return View(self, dtype, shape, first, count, True)
+        return View._made(self, dtype, shape, first, count, True)
 
     def validate(self) -> None:
         """Checks the records of the range against the driver. Raises Error if an invariant is
@@ -323,13 +323,14 @@ class _Base(_lifetime.Held):
         self._life.pin = self._shown._life
 
 
-class View(_objects.OneOwner):
+class View(_objects.MadeByCalls, _objects.OneOwner):
     """Segments of a range as one tensor. The view pins them until release() or its end, and so does
     each consumer."""
 
     _mark = "address"
+    _makers = "growable.Growable.view() and full_view()"
 
-    def __init__(
+    def _begin(
         self,
         growable: Growable,
         dtype: str,

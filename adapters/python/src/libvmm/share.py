@@ -32,7 +32,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import _dlpack, _lifetime, _native, _share, _values
+from . import _dlpack, _lifetime, _native, _objects, _share, _values
 from ._drivers import Driver
 from ._owner import HandleLife, Owner
 from .errors import InUse, InvalidArgument, UnknownAddress, check, error_of
@@ -238,11 +238,13 @@ class _Waiting(Owner):
         check(self._life.call(function, self._handle, *arguments))
 
 
-class Lent(_Shared):
+class Lent(_objects.MadeByCalls, _Shared):
     """A block that can be lent, from export() and export_block(). close() ends the export, and
     raises InUse while it is lent."""
 
-    def __init__(self, owner: Any, create: Any, *given: Any) -> None:
+    _makers = "share.export() and share.export_block()"
+
+    def _begin(self, owner: Any, create: Any, *given: Any) -> None:
         self._owner = owner  # lives as long as its memory
         self._make(_LIBRARY.vmm_share_end_export, owner._life, create, *given)
 
@@ -285,7 +287,7 @@ def export(
         handle_bytes=_values.size("handle_bytes", handle_bytes),
     )
     handle = _values.one_of("driver", driver, Driver).handle
-    return Lent(driver, _LIBRARY.vmm_share_export, handle, ctypes.byref(request))
+    return Lent._made(driver, _LIBRARY.vmm_share_export, handle, ctypes.byref(request))
 
 
 def export_block(
@@ -307,16 +309,17 @@ def export_block(
         one_handle=_values.flag("one_handle", one_handle),
     )
     call = _LIBRARY.vmm_share_export_block
-    return Lent(block, call, owner.handle, block.address, ctypes.byref(request))
+    return Lent._made(block, call, owner.handle, block.address, ctypes.byref(request))
 
 
-class Borrowed(_Shared):
+class Borrowed(_objects.MadeByCalls, _Shared):
     """A block of another process, mapped in this one, from Channel.borrow(). A DLPack producer as
     libvmm.Block. Its bytes stay while it is borrowed, even if the peer ends."""
 
     _life: _BorrowedLife
+    _makers = "share.Channel.borrow()"
 
-    def __init__(self, channel: Channel, driver: Driver, request: Any) -> None:
+    def _begin(self, channel: Channel, driver: Driver, request: Any) -> None:
         self._channel, self._owner = channel, _Owner(driver)
         name, destroy = "share.Borrowed", _LIBRARY.vmm_share_end_import
         life = _BorrowedLife(name, destroy, driver, channel._life)
@@ -394,12 +397,14 @@ class _Owner:
         self.driver = driver
 
 
-class Channel(_Waiting):
+class Channel(_objects.MadeByCalls, _Waiting):
     """A connection to one peer, from connect(), Listener.accept() or adopt(). Both sides may lend.
     The end of the connection ends every loan on it. close() ends other threads' calls, which raise
     Unavailable."""
 
-    def __init__(self, create: Any, *given: Any) -> None:
+    _makers = "share.connect(), share.adopt() and share.Listener.accept()"
+
+    def _begin(self, create: Any, *given: Any) -> None:
         self._make(_LIBRARY.vmm_share_close, create, *given)
 
     def fileno(self) -> int:
@@ -448,24 +453,24 @@ class Channel(_Waiting):
             read_only=_values.flag("read_only", read_only),
             any_device=_values.flag("any_device", any_device),
         )
-        return Borrowed(self, _values.one_of("driver", driver, Driver), ctypes.byref(request))
+        return Borrowed._made(self, _values.one_of("driver", driver, Driver), ctypes.byref(request))
 
 
 def connect(path: str | os.PathLike[str], secret: bytes, *, timeout_ms: int = 1000) -> Channel:
     """Connects to a Listener's path."""
     at = _values.path("path", path)
     with _options(secret, timeout_ms) as options:
-        return Channel(_LIBRARY.vmm_share_connect, at, options)
+        return Channel._made(_LIBRARY.vmm_share_connect, at, options)
 
 
 def adopt(end: socket.socket, secret: bytes, *, accepts: bool, timeout_ms: int = 1000) -> Channel:
     """Makes a channel of one end of a connected AF_UNIX socket of SOCK_SEQPACKET, and takes the
-    descriptor; after a failure it is still the caller's. One side accepts, the other does not.
-    Raises InUse beyond 512 listeners and channels of the process."""
+    descriptor; after a failure it is the caller's, connected if no greeting was sent. One side
+    accepts, the other does not. Raises InUse beyond 512 listeners and channels of the process."""
     with _options(secret, timeout_ms) as options:
         given = _values.one_of("end", end, socket.socket, "a socket.socket")
         accepting = _values.flag("accepts", accepts)
-        return Channel(_adopt, given, accepting, options)
+        return Channel._made(_adopt, given, accepting, options)
 
 
 def _adopt(end: socket.socket, accepts: bool, options: Any, into: Any) -> int:
@@ -492,4 +497,4 @@ class Listener(_Waiting):
         self._check_open()
         with _options(secret, timeout_ms) as options:
             accept = functools.partial(self._life.call, _LIBRARY.vmm_share_accept)
-            return Channel(accept, self._handle, options)
+            return Channel._made(accept, self._handle, options)
