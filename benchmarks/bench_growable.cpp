@@ -18,14 +18,13 @@ import vmm.registry;
 namespace {
 
 constexpr const char* usage =
-    "usage: bench_growable [--backend NAME] [--steps COUNT] [--step BYTES] [--handle BYTES]\n"
+    "usage: bench_growable [--backend NAME] [--steps COUNT] [--step BYTES]\n"
     "                      [--rounds COUNT] [--markdown FILE] [--head TEXT]\n"
     "\n"
     "Growing a buffer in steps: in place, by hand, and by allocating anew and copying.\n"
     "  --backend NAME   host, cuda, fake, ... (default: host)\n"
     "  --steps COUNT    how often it grows (default: 32)\n"
     "  --step BYTES     by how much, such as 8MiB (default: 4MiB)\n"
-    "  --handle BYTES   physical handles are of this size (default: what the device recommends)\n"
     "  --rounds COUNT   turns (default: 11)\n"
     "  --markdown FILE  also write the page there\n"
     "  --head TEXT      what stands at its head\n";
@@ -206,7 +205,6 @@ int main(int count, char** words) {
       .text("--backend", wanted.backend)
       .count("--steps", wanted.steps)
       .value("--step", [&](const char* value) { wanted.step_bytes = bytes_of(value); })
-      .value("--handle", [&](const char* value) { wanted.handle_bytes = bytes_of(value); })
       .count("--rounds", wanted.rounds)
       .page(report)
       .read(count, words);
@@ -215,10 +213,8 @@ int main(int count, char** words) {
   vmm::physical_request like;
   like.where = driver.home();
   like.size_bytes = wanted.step_bytes;
-  const std::uint64_t unit = must(driver.query_granularity(like)).recommended_bytes;
-  if (wanted.handle_bytes == 0) wanted.handle_bytes = unit;
-  if (wanted.handle_bytes % unit != 0 || wanted.step_bytes % wanted.handle_bytes != 0)
-    stop("--handle is a multiple of the granularity, and --step of --handle");
+  wanted.handle_bytes = must(driver.query_granularity(like)).recommended_bytes;
+  if (wanted.step_bytes % wanted.handle_bytes != 0) stop("--step is a multiple of the granularity");
   std::string about =
       std::to_string(wanted.steps) + " steps of " + std::to_string(wanted.step_bytes >> 20) +
       " MiB on " + std::string(opened.name()) + ", handles of " +

@@ -11,8 +11,7 @@ import vmm.containers;
 
 namespace {
 
-using both::code_of, vmm::address, vmm::allocator_ref, vmm::device_array, vmm::device_buffer,
-    vmm::errc;
+using vmm::address, vmm::allocator_ref, vmm::device_array, vmm::device_buffer, vmm::errc;
 
 static_assert(vmm::stream_allocator<vmm::stream_pool> && vmm::stream_allocator<vmm::manager>);
 static_assert(vmm::stream_allocator<allocator_ref> && vmm::stream_allocator<const allocator_ref>);

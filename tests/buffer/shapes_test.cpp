@@ -10,7 +10,7 @@
 
 namespace {
 
-using both::code_of, vmm::address, vmm::errc;
+using vmm::address, vmm::errc;
 
 template <class Allocator>
 class Shapes : public both::Both<Allocator> {};

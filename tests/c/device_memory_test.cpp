@@ -50,6 +50,11 @@ struct DeviceMemory : testing::Test {
     const vmm::address_range range{{at}, size_bytes};
     ASSERT_TRUE(fake->launch(stream, {.name = "use", .duration_us = 10, .writes = {&range, 1}}));
   }
+  void end_capture(stream_handle captured) {
+    const auto graph = fake->end_capture(captured);
+    ASSERT_TRUE(graph) << "the capture was spoiled";
+    EXPECT_TRUE(fake->destroy_graph(*graph));
+  }
   vmm_allocator_statistics now() {
     vmm_allocator_statistics out{};
     memory->write_statistics(out);
@@ -170,13 +175,11 @@ TEST_F(DeviceMemory, AFreeInACaptureWaitsForItsEnd) {
   EXPECT_EQ(now().active[VMM_LEVEL_ALL].current, 2);
   EXPECT_EQ(take(4 * MiB, {}, true), beside);
   give(beside, true);
-  const auto graph = fake->end_capture(side);
-  ASSERT_TRUE(graph) << "the capture was spoiled";
+  end_capture(side);
   memory->collect(false);
   ASSERT_TRUE(fake->finish_all());
   memory->collect(false);
   EXPECT_EQ(now().active[VMM_LEVEL_ALL].current, 0);
-  EXPECT_TRUE(fake->destroy_graph(*graph));
 }
 
 TEST_F(DeviceMemory, AnUnannouncedCaptureIsNotSpoiledEither) {
@@ -184,10 +187,8 @@ TEST_F(DeviceMemory, AnUnannouncedCaptureIsNotSpoiledEither) {
   ASSERT_TRUE(fake->begin_capture(side, vmm::capture_mode::any_thread));
   const std::uint64_t inside = take(4 * MiB, side);
   give(inside);
-  const auto graph = fake->end_capture(side);
-  ASSERT_TRUE(graph) << "the capture was spoiled";
+  end_capture(side);
   give(at);
-  EXPECT_TRUE(fake->destroy_graph(*graph));
 }
 
 // As a program that frees a tensor with a recorded stream and then captures by itself.
@@ -198,10 +199,8 @@ TEST_F(DeviceMemory, AFreeThatWaitsSpoilsNoUnannouncedCapture) {
   give(at);
   ASSERT_TRUE(fake->begin_capture(other, vmm::capture_mode::any_thread));
   const std::uint64_t inside = take(4 * MiB, other);
-  const auto graph = fake->end_capture(other);
-  ASSERT_TRUE(graph) << "the capture was spoiled";
+  end_capture(other);
   give(inside);
-  EXPECT_TRUE(fake->destroy_graph(*graph));
 }
 
 TEST_F(DeviceMemory, AShortageSpoilsNoUnannouncedCapture) {
@@ -213,9 +212,7 @@ TEST_F(DeviceMemory, AShortageSpoilsNoUnannouncedCapture) {
   give(at);
   ASSERT_TRUE(fake->begin_capture(other, vmm::capture_mode::any_thread));
   give(take(48 * MiB));
-  const auto graph = fake->end_capture(other);
-  ASSERT_TRUE(graph) << "the capture was spoiled";
-  EXPECT_TRUE(fake->destroy_graph(*graph));
+  end_capture(other);
 }
 
 // The event of a free would be part of the graph, and could never be queried.
@@ -226,13 +223,11 @@ TEST_F(DeviceMemory, ABlockOfAnUnannouncedCaptureWaitsForItsEnd) {
   give(at);
   memory->collect(false);
   EXPECT_EQ(now().active[VMM_LEVEL_ALL].current, 1);
-  const auto graph = fake->end_capture(side);
-  ASSERT_TRUE(graph) << "the capture was spoiled";
+  end_capture(side);
   memory->collect(false);
   ASSERT_TRUE(fake->finish_all());
   memory->collect(false);
   EXPECT_EQ(now().active[VMM_LEVEL_ALL].current, 0);
-  EXPECT_TRUE(fake->destroy_graph(*graph));
 }
 
 TEST_F(DeviceMemory, WhatIsRequestedIsCountedUntilTheFreeIsComplete) {

@@ -20,14 +20,11 @@
 // The driver is the fake one, queued_host, or derived from one of them, which is then the honest
 // one: what the program itself waits for it waits for there. Each is made a manual_driver, over
 // which the program is compiled once (program.cpp).
-#ifndef VMM_TESTS_CONTENTS_PROGRAM_HPP
-#define VMM_TESTS_CONTENTS_PROGRAM_HPP
+#pragma once
 
 #include "queued_host.hpp"
 
-import vmm.backend;
 import vmm.fake;
-import vmm.host;
 
 namespace contents {
 
@@ -139,5 +136,3 @@ struct program_options {
                                       std::span<const std::uint8_t> bytes);
 
 }  // namespace contents
-
-#endif

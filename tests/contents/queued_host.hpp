@@ -6,8 +6,7 @@
 // type can live in it while unfinished device work is on its way to it.
 //
 // Work on memory that is not mapped when it runs is a misuse, counted.
-#ifndef VMM_TESTS_CONTENTS_QUEUED_HOST_HPP
-#define VMM_TESTS_CONTENTS_QUEUED_HOST_HPP
+#pragma once
 
 #include <deque>
 #include "../../tools/program/standard.hpp"
@@ -206,5 +205,3 @@ static_assert(vmm::stream_backend<queued_host>);
 static_assert(vmm::copy_backend<queued_host>);
 
 }  // namespace contents
-
-#endif

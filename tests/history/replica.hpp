@@ -3,8 +3,7 @@
 //
 // What a history says of live blocks and of mapped memory, worked out from its events alone. The
 // last include of a file: it imports what it uses.
-#ifndef VMM_TESTS_HISTORY_REPLICA_HPP
-#define VMM_TESTS_HISTORY_REPLICA_HPP
+#pragma once
 
 #include "../support/test.h"
 
@@ -73,5 +72,3 @@ inline std::uint64_t fact(const vmm::history& taken, const std::string& name) {
   ADD_FAILURE() << "missing fact " << name;
   return 0;
 }
-
-#endif

@@ -10,8 +10,7 @@
 // those of all blocks, of a block, and of a part of one. It checks that every block keeps its size,
 // address, contents and rights, that a refused call has a reason and changes nothing, and that the
 // numbers add up. The driver checks that no memory is used too early.
-#ifndef VMM_TESTS_MANAGER_PROGRAM_HPP
-#define VMM_TESTS_MANAGER_PROGRAM_HPP
+#pragma once
 
 #include "../../tools/program/standard.hpp"
 #include "../support/byte_source.hpp"
@@ -721,5 +720,3 @@ class basic_manager_program {
   std::string detail_;
   vmm::manager_statistics last_{};
 };
-
-#endif

@@ -4,21 +4,18 @@
 // A stream pool on the fake driver with two streams. After every test the pool's validator passes,
 // the driver's resource counts are zero, and it has seen no misuse. It imports what it uses,
 // so it is the last include of a file.
-#ifndef VMM_TESTS_STREAM_FAKE_POOL_HPP
-#define VMM_TESTS_STREAM_FAKE_POOL_HPP
+#pragma once
 
-#include "../support/test.h"
+#include "../support/fake_device.hpp"
 
-import vmm.fake;
 import vmm.stream;
 
-struct FakePool : testing::Test {
+struct FakePool : FakeDevice {
   using pool = vmm::stream_pool;
 
-  explicit FakePool(const vmm::fake::profile& plays = vmm::fake::profile::cuda()) : driver(plays) {}
+  using FakeDevice::FakeDevice;
   void SetUp() override {
-    a = *driver.create_stream();
-    b = *driver.create_stream();
+    FakeDevice::SetUp();
     open();
   }
   void open(const vmm::pool_options& options = {}) {
@@ -48,10 +45,7 @@ struct FakePool : testing::Test {
     if (managed != nullptr) validate();
     EXPECT_TRUE(driver.finish_all());
     managed.reset();
-    for (const vmm::stream_handle stream : {a, b})
-      if (stream != vmm::stream_handle::default_stream) EXPECT_TRUE(driver.destroy_stream(stream));
-    EXPECT_TRUE(driver.check_empty()) << driver.report();
-    for (const auto& misuse : driver.misuses()) ADD_FAILURE() << misuse.detail;
+    FakeDevice::TearDown();
   }
 
   [[nodiscard]] vmm::address allocate(std::uint64_t size_bytes, vmm::stream_handle stream) {
@@ -65,15 +59,7 @@ struct FakePool : testing::Test {
     for (vmm::address& each : blocks) each = allocate(size_bytes, stream);
     return blocks;
   }
-  static void fine(const vmm::status& answer) {
-    EXPECT_TRUE(answer) << (answer ? "" : vmm::describe(answer.error()));
-  }
   void free(vmm::address at, vmm::stream_handle stream) { fine(managed->free(at, stream)); }
-  void run(vmm::stream_handle stream, vmm::address_range what, double us = 1000) {
-    vmm::fake::kernel work{"writer", us};
-    work.writes = {&what, 1};
-    ASSERT_TRUE(driver.launch(stream, work));
-  }
   void run_and_free(vmm::stream_handle stream, vmm::address_range what, double us = 1000) {
     run(stream, what, us);
     free(what.base, stream);
@@ -85,9 +71,5 @@ struct FakePool : testing::Test {
     ASSERT_TRUE(driver.destroy_graph(*graph));
   }
 
-  vmm::fake_driver driver;
-  vmm::stream_handle a{}, b{};
   std::unique_ptr<pool> managed;
 };
-
-#endif

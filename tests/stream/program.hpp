@@ -10,8 +10,7 @@
 // overlap, that a block keeps its contents, that a call fails only for memory or with the fault
 // that was planned, and that the numbers add up. The driver checks that nothing is used, unmapped
 // or handed on while unfinished work may touch it.
-#ifndef VMM_TESTS_STREAM_PROGRAM_HPP
-#define VMM_TESTS_STREAM_PROGRAM_HPP
+#pragma once
 
 #include "../../tools/program/standard.hpp"
 #include "../support/byte_source.hpp"
@@ -915,5 +914,3 @@ class basic_stream_program {
 };
 
 using stream_program = basic_stream_program<vmm::fake_driver>;
-
-#endif

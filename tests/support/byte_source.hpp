@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Bytes that choose the operations of a program: the fuzzer's, or those of a random generator.
-#ifndef VMM_TESTS_SUPPORT_BYTE_SOURCE_HPP
-#define VMM_TESTS_SUPPORT_BYTE_SOURCE_HPP
+#pragma once
 
 #include "../../tools/program/standard.hpp"
 
@@ -29,5 +28,3 @@ class byte_source {
   for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(random());
   return bytes;
 }
-
-#endif

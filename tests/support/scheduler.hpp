@@ -4,8 +4,7 @@
 // What joins the library to the scheduler: its locks and atomics are steps, and so is each call of
 // the simulated driver. It imports what it uses, so it is the last include of a file, except others
 // with imports.
-#ifndef VMM_TESTS_SUPPORT_SCHEDULER_HPP
-#define VMM_TESTS_SUPPORT_SCHEDULER_HPP
+#pragma once
 
 #include "scheduler.h"
 
@@ -183,5 +182,3 @@ class scheduled_driver : public vmm::fake_driver {
 static_assert(vmm::stream_backend<scheduled_driver>);
 static_assert(vmm::capture_backend<scheduled_driver>);
 static_assert(vmm::copy_backend<scheduled_driver>);
-
-#endif

@@ -4,25 +4,20 @@
 // A pool and a manager on the fake driver, as two regions of one suspender. After every test the
 // validators pass, the driver's resource counts are zero, and it has seen no misuse. It imports
 // what it uses, so it is the last include of a file.
-#ifndef VMM_TESTS_SUSPEND_REGIONS_HPP
-#define VMM_TESTS_SUSPEND_REGIONS_HPP
+#pragma once
 
-#include "../support/test.h"
+#include "../support/fake_device.hpp"
 
-import vmm.backend;
-import vmm.fake;
 import vmm.manager;
 import vmm.stream;
 import vmm.suspend;
 
-struct Regions : testing::Test {
+struct Regions : FakeDevice {
   using contents = vmm::suspend_contents;
 
-  explicit Regions(const vmm::fake::profile& emulated = vmm::fake::profile::cuda())
-      : driver(emulated) {}
+  using FakeDevice::FakeDevice;
   void SetUp() override {
-    a = *driver.create_stream();
-    b = *driver.create_stream();
+    FakeDevice::SetUp();
     open();
   }
   void open(contents of_pool = contents::keep, contents of_blocks = contents::keep,
@@ -44,14 +39,9 @@ struct Regions : testing::Test {
     sleeper.reset();
     pool.reset();
     blocks.reset();
-    for (const vmm::stream_handle stream : {a, b}) EXPECT_TRUE(driver.destroy_stream(stream));
-    EXPECT_TRUE(driver.check_empty()) << driver.report();
-    for (const auto& misuse : driver.misuses()) ADD_FAILURE() << misuse.detail;
+    FakeDevice::TearDown();
   }
 
-  static void fine(const vmm::status& answer) {
-    EXPECT_TRUE(answer) << (answer ? "" : vmm::describe(answer.error()));
-  }
   template <class Answer>
   static void refused(const Answer& answer, vmm::errc code) {
     EXPECT_EQ(answer.error().code, code) << vmm::describe(answer.error());
@@ -81,19 +71,10 @@ struct Regions : testing::Test {
     return report ? *report : vmm::suspend_report{};
   }
   void resume() { fine(sleeper->resume()); }
-  void run(vmm::stream_handle stream, vmm::address_range what, double us = 1000) {
-    vmm::fake::kernel work{"writer", us};
-    work.writes = {&what, 1};
-    ASSERT_TRUE(driver.launch(stream, work));
-  }
 
-  vmm::fake_driver driver;
-  vmm::stream_handle a{}, b{};
   vmm::pool_options pool_options;
   vmm::manager_options manager_options;
   std::unique_ptr<vmm::stream_pool> pool;
   std::unique_ptr<vmm::manager> blocks;
   std::unique_ptr<vmm::suspender> sleeper;
 };
-
-#endif

@@ -5,14 +5,13 @@
 // finishes when a thread says so, two or three threads with a stream and blocks of their own, and,
 // in one program of five, a suspension now and then by one thread, which another one ends. It
 // imports what it uses, so it is the last include of a file, except others with imports.
-#ifndef VMM_TESTS_THREADS_ALLOCATOR_PROGRAM_HPP
-#define VMM_TESTS_THREADS_ALLOCATOR_PROGRAM_HPP
+#pragma once
 
 #include "program.h"
 
 #include "../support/scheduler.hpp"
 
-import vmm.base;
+import vmm.observe;
 import vmm.suspend;
 
 template <class Block>
@@ -26,9 +25,9 @@ struct actor_with {
   vmm::error why{};
 };
 
-/// `Program` has machine(), which chooses the driver, operation(), one call of a thread, and
-/// launch(), work on a block; streams() of its own beside these. It calls make_actors(), and end()
-/// when its allocator is gone.
+/// `Program` has machine(), which chooses the driver, operation(), one call of a thread, allocate()
+/// and free(), and launch(), work on a block; streams() of its own beside these. It calls
+/// make_actors(), and end() when its allocator is gone.
 template <class Program, class Block, class Actor = actor_with<Block>>
 class allocator_program {
  public:
@@ -96,6 +95,16 @@ class allocator_program {
     if (done) is_asleep_ = !is_asleep_;
     expect_refusal(self, done, "the allocator could not be suspended or resumed");
   }
+  // From here to here another thread's blocks are in a history; one thread's at a time is recorded.
+  template <class Recorder>
+  void record(actor& self, Recorder&& history) {
+    const vmm::status begun = history.start({.event_count = 1024});
+    if (!begun && begun.error().code == vmm::errc::in_use) return;
+    note(self, begun, "a history could not begin");
+    program().allocate(self);
+    program().free(self);
+    if (!history.stop()) self.wrong = "a history could not end";
+  }
   // For want of memory, or since another thread has suspended the allocator.
   [[nodiscard]] bool may_refuse(vmm::errc code) const {
     return code == vmm::errc::out_of_memory || (sleeps_ && code == vmm::errc::in_use);
@@ -156,5 +165,3 @@ class allocator_program {
  private:
   [[nodiscard]] Program& program() { return static_cast<Program&>(*this); }
 };
-
-#endif

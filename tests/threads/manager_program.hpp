@@ -4,13 +4,11 @@
 // Two or three threads over one manager. A seed writes the program. Each thread has a stream and
 // blocks of its own; what they share is memory, addresses and the records. It imports what it uses,
 // so it is the last include of a file.
-#ifndef VMM_TESTS_THREADS_MANAGER_PROGRAM_HPP
-#define VMM_TESTS_THREADS_MANAGER_PROGRAM_HPP
+#pragma once
 
 #include "allocator_program.hpp"
 
 import vmm.manager;
-import vmm.observe;
 
 struct manager_block {
   vmm::address at{};
@@ -87,7 +85,7 @@ class manager_program : public allocator_program<manager_program, manager_block>
     if (choice < 74) return copy(self);
     if (choice < 80) return (void)manager_->trim(0);
     if (choice < 86) return look(self);
-    if (choice < 89) return record(self);
+    if (choice < 89) return record(self, manager_->history());
     if (sleeps_ && choice < 95) return suspend_or_resume(self);
     driver_.finish_some(self.numbers.next());
   }
@@ -103,16 +101,6 @@ class manager_program : public allocator_program<manager_program, manager_block>
     block fresh{*at, size_bytes};
     use(self, fresh);
     self.blocks.push_back(fresh);
-  }
-
-  // From here to here another thread's blocks are in a history; one thread's at a time is recorded.
-  void record(actor& self) {
-    const vmm::status begun = manager_->history().start({.event_count = 1024});
-    if (!begun && begun.error().code == vmm::errc::in_use) return;
-    note(self, begun, "a history could not begin");
-    allocate(self);
-    free(self);
-    if (!manager_->history().stop()) self.wrong = "a history could not end";
   }
 
   // Reads what was written there last and writes anew, all of the block.
@@ -206,5 +194,3 @@ class manager_program : public allocator_program<manager_program, manager_block>
 
   std::unique_ptr<vmm::manager> manager_;
 };
-
-#endif

@@ -6,14 +6,10 @@
 // while unfinished work may touch it, that every kernel finds what the one before it left in the
 // block, and that no handle is used that is gone. It imports what it uses, so it is the last
 // include of a file.
-#ifndef VMM_TESTS_THREADS_POOL_PROGRAM_HPP
-#define VMM_TESTS_THREADS_POOL_PROGRAM_HPP
+#pragma once
 
 #include "../support/silent_observer.hpp"
 #include "allocator_program.hpp"
-
-import vmm.observe;
-import vmm.stream;
 
 struct pool_block {
   vmm::address at{};
@@ -187,7 +183,7 @@ class pool_program : public allocator_program<pool_program, pool_block, pool_act
     if (choice < 84) return subscribe(self);
     if (choice < 87) return look(self);
     if (choice < 91) return capture(self);
-    if (choice < 93) return record(self);
+    if (choice < 93) return record(self, pool_->history());
     if (choice < 95) return allocate_dedicated(self);
     if (choice < 97) return announce(self);
     driver_.finish_some(self.numbers.next());
@@ -198,16 +194,6 @@ class pool_program : public allocator_program<pool_program, pool_block, pool_act
     const vmm::status done = pool_->synchronize();
     const bool refused = !done && captures_ && done.error().code == vmm::errc::not_permitted;
     if (!refused) note(self, done, "synchronize failed");
-  }
-
-  // From here to here another thread's blocks are in a history; one thread's at a time is recorded.
-  void record(actor& self) {
-    const vmm::status begun = pool_->history().start({.event_count = 1024});
-    if (!begun && begun.error().code == vmm::errc::in_use) return;
-    note(self, begun, "a history could not begin");
-    allocate(self);
-    free(self);
-    if (!pool_->history().stop()) self.wrong = "a history could not end";
   }
 
   // Memory for a request that may come, while others grow.
@@ -422,5 +408,3 @@ class pool_program : public allocator_program<pool_program, pool_block, pool_act
 struct pool_unordered_program : pool_program {
   explicit pool_unordered_program(std::uint64_t seed) : pool_program(seed, true) {}
 };
-
-#endif

@@ -3,8 +3,7 @@
 //
 // A range allocator and the naive model side by side. Each operation runs on both; the first
 // difference is kept as a sentence. It imports what it checks, so it is the last include of a file.
-#ifndef VMM_TESTS_VA_CHECKED_RANGE_HPP
-#define VMM_TESTS_VA_CHECKED_RANGE_HPP
+#pragma once
 
 #include "range_model.hpp"
 
@@ -149,5 +148,3 @@ class checked_range {
   std::vector<vmm::block_id> blocks_;
   const char* difference_ = nullptr;
 };
-
-#endif

@@ -3,8 +3,7 @@
 //
 // What a range allocator must do, written from its description and with none of its ideas: two
 // ordered lists and linear searches. Tests and the fuzzer hold the real one to it.
-#ifndef VMM_TESTS_VA_RANGE_MODEL_HPP
-#define VMM_TESTS_VA_RANGE_MODEL_HPP
+#pragma once
 
 #include "../../tools/program/standard.hpp"
 
@@ -143,5 +142,3 @@ class range_model {
   blocks free_;
   blocks live_;
 };
-
-#endif

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The control side of an owner's socket: `vmm-owner ctl`, and the tenants of vmm-top.
-#ifndef VMM_TOOLS_OWNER_CONTROL_HPP
-#define VMM_TOOLS_OWNER_CONTROL_HPP
+#pragma once
 
 #include "../program/standard.hpp"
 
@@ -33,5 +32,3 @@ struct owner_report {
 [[nodiscard]] std::string to_json_rows(const owner_report& report, bool is_first);
 
 }  // namespace vmm::tools
-
-#endif

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The memory of one device, as an owner needs it: without a context, by descriptors.
-#ifndef VMM_TOOLS_OWNER_DEVICE_HPP
-#define VMM_TOOLS_OWNER_DEVICE_HPP
+#pragma once
 
 #include "../program/standard.hpp"
 
@@ -29,5 +28,3 @@ struct owner_device {
 [[nodiscard]] std::unique_ptr<owner_device> open_device(const std::string& name, std::string& why);
 
 }  // namespace vmm::tools
-
-#endif

@@ -6,8 +6,7 @@
 //
 // A file with a lock, in a folder of mode 0700, makes it the only one; it has a letter in it while
 // an owner runs, so that the next one takes stock after a kill. One thread, one poll.
-#ifndef VMM_TOOLS_OWNER_SERVICE_HPP
-#define VMM_TOOLS_OWNER_SERVICE_HPP
+#pragma once
 
 #include <deque>
 
@@ -106,5 +105,3 @@ class owner_service {
 };
 
 }  // namespace vmm::tools
-
-#endif

@@ -3,8 +3,7 @@
 //
 // The end of a program after an unexpected failure: a message and exit code 2. It imports what it
 // uses, so it is the last include of a file.
-#ifndef VMM_TOOLS_PROGRAM_MUST_HPP
-#define VMM_TOOLS_PROGRAM_MUST_HPP
+#pragma once
 
 #include <cerrno>
 #include "standard.hpp"
@@ -31,5 +30,3 @@ T must(vmm::result<T> outcome) {
   if (!outcome) stop(vmm::describe(outcome.error()));
   return std::move(*outcome);
 }
-
-#endif

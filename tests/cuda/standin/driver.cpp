@@ -23,22 +23,6 @@ thread_contexts& context_stack() {
 
 namespace {
 
-// The code of a planned failure that strikes this call, if any. Runs under the mutex.
-std::optional<CUresult> struck(state& s, std::string_view symbol) {
-  for (std::size_t i = 0; i < s.failures.size(); ++i) {
-    planned_failure& plan = s.failures[i];
-    if (plan.symbol != symbol) continue;
-    if (plan.countdown > 1) {
-      --plan.countdown;
-      continue;
-    }
-    const CUresult code = plan.code;
-    if (!plan.forever) s.failures.erase(s.failures.begin() + static_cast<std::ptrdiff_t>(i));
-    return code;
-  }
-  return std::nullopt;
-}
-
 void start(state& s) {
   vmm::fake::profile plays = vmm::fake::profile::cuda();
   plays.device_count = s.device_count();
@@ -73,7 +57,7 @@ CUresult enter(const char* symbol, needs need) {
   state& s = the();
   const std::lock_guard<std::mutex> hold(s.mutex);
   ++s.calls[symbol];
-  if (const auto code = struck(s, symbol)) return *code;
+  if (const auto code = s.failures.strike(symbol)) return *code;
   if (need == needs::nothing) return CUDA_SUCCESS;
   if (!s.initialised) return CUDA_ERROR_NOT_INITIALIZED;
   if (need == needs::initialised) return CUDA_SUCCESS;
@@ -116,7 +100,7 @@ void* vmm_standin_fake() {
 void vmm_standin_fail(const char* symbol, int code, unsigned nth, bool forever) {
   standin::state& s = the();
   const std::lock_guard<std::mutex> hold(s.mutex);
-  s.failures.push_back({symbol, static_cast<CUresult>(code), nth, forever});
+  s.failures.add(symbol, code, nth, forever);
 }
 
 void vmm_standin_clear_failures() {

@@ -16,6 +16,7 @@
 #include <deque>
 
 #include "../../../tools/program/standard.hpp"
+#include "../../support/planned_failures.hpp"
 #include "standin.h"
 #include "symbols.h"
 
@@ -28,13 +29,6 @@ struct CUctx_st {
 namespace standin {
 
 enum class needs : std::uint8_t { nothing, initialised, context };
-
-struct planned_failure {
-  std::string symbol;
-  CUresult code = CUDA_SUCCESS;
-  unsigned countdown = 1;
-  bool forever = false;
-};
 
 /// What cuMemAlloc made.
 struct plain_allocation {
@@ -57,7 +51,7 @@ struct state {
   std::unique_ptr<void, void (*)(void*)> fake{nullptr, [](void*) {}};  // a vmm::fake_driver
   std::deque<CUctx_st> contexts;
   std::map<std::string, unsigned long long, std::less<>> calls;
-  std::vector<planned_failure> failures;
+  planned_failures<CUresult> failures;
   std::set<std::string, std::less<>> hidden;
   std::map<std::uint64_t, plain_allocation> plain;  // by address
   std::vector<exported_descriptor> exported;

@@ -58,22 +58,6 @@ void start(state& s) {
   read_mask(s);
 }
 
-// The code of a planned failure that strikes this call, if any. Runs under the mutex.
-std::optional<ze_result_t> struck(state& s, std::string_view symbol) {
-  for (std::size_t i = 0; i < s.failures.size(); ++i) {
-    planned_failure& plan = s.failures[i];
-    if (plan.symbol != symbol) continue;
-    if (plan.countdown > 1) {
-      --plan.countdown;
-      continue;
-    }
-    const ze_result_t code = plan.code;
-    if (!plan.forever) s.failures.erase(s.failures.begin() + static_cast<std::ptrdiff_t>(i));
-    return code;
-  }
-  return std::nullopt;
-}
-
 template <class Body>
 ze_result_t answer(const char* symbol, Body&& body) noexcept {
   return answer_with<vmm::fake_driver>(symbol, body);
@@ -217,7 +201,7 @@ ze_result_t enter(const char* symbol) {
   life.has_begun = true;
   ++calls_here;
   ++s.calls[symbol];
-  return struck(s, symbol).value_or(ZE_RESULT_SUCCESS);
+  return s.failures.strike(symbol).value_or(ZE_RESULT_SUCCESS);
 }
 
 ze_result_t leave(ze_result_t code) noexcept {
@@ -363,7 +347,7 @@ void* vmm_ze_fake() { return simulated::the().fake.get(); }
 void vmm_ze_fail(const char* symbol, int code, unsigned nth, bool forever) {
   simulated::state& s = simulated::the();
   const std::lock_guard<std::mutex> hold(s.mutex);
-  s.failures.push_back({symbol, static_cast<ze_result_t>(code), nth, forever});
+  s.failures.add(symbol, code, nth, forever);
 }
 
 void vmm_ze_clear_failures() {

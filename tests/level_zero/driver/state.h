@@ -14,6 +14,7 @@
 #include <level_zero/ze_ddi.h>
 
 #include "../../../tools/program/standard.hpp"
+#include "../../support/planned_failures.hpp"
 #include "controls.h"
 
 struct _ze_driver_handle_t {
@@ -55,13 +56,6 @@ struct _ze_event_handle_t {
 
 namespace simulated {
 
-struct planned_failure {
-  std::string symbol;
-  ze_result_t code = ZE_RESULT_SUCCESS;
-  unsigned countdown = 1;
-  bool forever = false;
-};
-
 constexpr int device_count_max = 8;
 
 struct state {
@@ -74,7 +68,7 @@ struct state {
   std::map<std::uint64_t, std::uint64_t> reserved;  // sizes by address
   std::uint64_t last_reserved = 0;
   std::map<std::string, unsigned long long, std::less<>> calls;
-  std::vector<planned_failure> failures;
+  planned_failures<ze_result_t> failures;
   std::string misuse;
   unsigned long long object_count = 0;  // contexts, lists, pools, events
 
