@@ -194,13 +194,14 @@ void call_in_turns(const line& to) {
   }
 }
 
-// Three processes of each kind, as a process has a speed of its own by the places of its pages.
-// The interval is that of the median of a process's ratio to the plain one beside it.
+// Many processes of each kind, as a process has a speed of its own by the places of its pages, and
+// the best turn of each, as others use the processor.
+// The interval is that of a process' ratio to the plain one beside it.
 void run_warm() {
   owner lender(8 * chosen.gib, 200);
   const std::string folder = std::getenv("VMM_OWNER");
   std::vector<double> ratios, plain_ns, tenant_ns;
-  for (int pair = 0; pair < rounds_of(6); ++pair) {
+  for (int pair = 0; pair < rounds_of(12); ++pair) {
     ::unsetenv("VMM_OWNER");
     const process plain = start("", call_in_turns);
     ::setenv("VMM_OWNER", folder.c_str(), 1);
@@ -212,16 +213,17 @@ void run_warm() {
       const report made = of.to.expect();
       return (made.end_us - made.begin_us) * 1e3 / (400'000 / chosen.divisor);
     };
-    std::vector<double> of_pair;
-    for (int i = 0; i < rounds_of(14); ++i) {
+    double plain_best_ns = 1e9, tenant_best_ns = 1e9;
+    for (int i = 0; i < rounds_of(8); ++i) {
       const bool is_plain_first = i % 2 == 0;
       const double first = turn(is_plain_first ? plain : tenant);
       const double second = turn(is_plain_first ? tenant : plain);
       plain_ns.push_back(is_plain_first ? first : second);
       tenant_ns.push_back(is_plain_first ? second : first);
-      of_pair.push_back(tenant_ns.back() / plain_ns.back());
+      plain_best_ns = std::min(plain_best_ns, plain_ns.back());
+      tenant_best_ns = std::min(tenant_best_ns, tenant_ns.back());
     }
-    ratios.push_back(spread(of_pair).p50);
+    ratios.push_back(tenant_best_ns / plain_best_ns);
     plain.end();
     tenant.end();
   }
@@ -231,7 +233,7 @@ void run_warm() {
       spread(plain_ns).most);
   row("warm pair of calls,tenant ns,%zu,%.2f,%.2f,0", tenant_ns.size(), spread(tenant_ns).p50,
       spread(tenant_ns).most);
-  row("warm pair of calls,tenant/plain of %zu pairs of processes: lowest %.4f,%zu,%.4f,%.4f,0",
+  row("warm pair of calls,tenant/plain by the best turns of %zu pairs: lowest %.4f,%zu,%.4f,%.4f,0",
       ratios.size(), ratios.front(), tenant_ns.size(), spread(ratios).p50, ratios.back());
 }
 

@@ -77,6 +77,30 @@ def record_stream():
 
 
 @check
+def undeclared_use():
+    """A stream reads what another has freed, without record_stream; a third one allocates."""
+    reader, taker = torch.cuda.Stream(), torch.cuda.Stream()
+    wrong = torch.zeros((), device="cuda", dtype=torch.int64)
+    for number in range(200):
+        torch.cuda.synchronize()
+        x = torch.full(((4 + number % 5) << 20,), number, device="cuda", dtype=torch.int32)
+        torch.cuda.synchronize()
+        with torch.cuda.stream(reader):
+            torch.cuda._sleep(2_000_000)
+            wrong += (x != number).sum()
+        del x
+        with torch.cuda.stream(taker):
+            taken = [
+                torch.full((count << 20,), -1, device="cuda", dtype=torch.int32)
+                for count in (4 + number % 3, 9 + number % 7)
+            ]
+        del taken
+    torch.cuda.synchronize()
+    assert int(wrong) == 0, f"{int(wrong)} words were overwritten"
+    return "no word was overwritten"
+
+
+@check
 def graph():
     """Capture and replay, with frees and garbage of eager tensors inside the capture."""
     eager = [torch.randn(1 << 20, device="cuda") for _ in range(8)]

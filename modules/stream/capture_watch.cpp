@@ -177,7 +177,7 @@ bool capture_watch::may_record_all() {
       handle = state->progress().active_handle(stream);
       check(!state->progress().all_recorded(stream), "an existing event is created again");
     }
-    if (!entry_.may_name(handle)) {
+    if (!entry_.has_own_event(handle)) {
       needs_all = true;
       continue;
     }

@@ -34,6 +34,7 @@ struct growth_entry_options {
   bool is_observed = false;
   bool watches_capture = false;
   bool names_streams = false;  ///< in any call: those that are known have not been destroyed
+  bool covers_all = false;     ///< events are recorded behind all work
 };
 
 /// The locks of observer and growth of one pool, and the stream that the call inside names.
@@ -52,6 +53,10 @@ class growth_entry {
   /// call.
   [[nodiscard]] bool may_name(stream_handle stream) const noexcept VMM_REQUIRES(rank::growth) {
     return names_streams() || stream == stream_handle::default_stream || stream == named_;
+  }
+  /// Whether an event on the stream covers its freed memory; else one behind all work does.
+  [[nodiscard]] bool has_own_event(stream_handle stream) const noexcept VMM_REQUIRES(rank::growth) {
+    return may_name(stream) && !options_.covers_all;
   }
 
  private:

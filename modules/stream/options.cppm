@@ -123,6 +123,10 @@ export struct pool_options : memory_options {
   /// and `captures().end()` after it. The driver is then queried only in between, and when the pool
   /// needs it anyway. A call served from free memory does not detect an unannounced capture.
   bool captures_announced = false;
+  /// Streams that a free is not ordered behind may still use the block, as PyTorch's own allocator
+  /// allows: it keeps memory with its stream. The memory goes to another stream, or is unmapped,
+  /// only behind all work of the device. No effect on drivers without features::record_all.
+  bool undeclared_uses = false;
   /// No arenas with an observer, with fills, and under policy.eager_unmap; empty while a history is
   /// recorded.
   arena_rule stream_arenas = arena_rule::when_contended;

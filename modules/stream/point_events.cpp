@@ -61,12 +61,12 @@ void point_events::note(pool_state& state, record_order&& order,
 result<fresh_event> point_events::record_on(stream_handle stream) {
   const bool has_event_of_all = time_.can_record_all();
   check(has_event_of_all || entry_.names_streams(), "I1: a stream is neither named nor covered");
-  if (entry_.may_name(stream)) {
+  if (entry_.has_own_event(stream)) {
     const result<ticket_ref> own = has_event_of_all ? record_stream(stream) : record_named(stream);
     if (own) return fresh_event{*own, false};
     if (own.error().code != errc::invalid_argument || !has_event_of_all) return own.error();
   }
-  check(has_event_of_all, "a stream is not named, and no event stands for its work");
+  check(has_event_of_all, "a stream has no event of its own, and no other stands for its work");
   const result<ticket_ref> all = record_all_work();
   if (!all) return all.error();
   return fresh_event{*all, true};

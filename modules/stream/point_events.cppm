@@ -48,7 +48,7 @@ class point_events {
   /// not_permitted (the stream is being captured), driver errors.
   [[nodiscard]] result<ticket_ref> event_for(point_answer&& answer) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
-  /// An event on the stream if it can be named, else behind all work. Errors: not_permitted (it is
+  /// An event on the stream if it may have one, else behind all work. Errors: not_permitted (it is
   /// being captured), driver errors.
   [[nodiscard]] result<fresh_event> record_on(stream_handle stream) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);

@@ -117,7 +117,8 @@ export class stream_pool {
         entry_(*driver_, notices_,
                {options.observer != nullptr, path_.looks_for_captures(),
                 options.streams_forgotten ||
-                    (driver->feature_set().streams && !driver->feature_set().record_all)}),
+                    (driver->feature_set().streams && !driver->feature_set().record_all),
+                options.undeclared_uses && driver->feature_set().record_all}),
         captures_(*driver_, options_, path_, entry_) {}
   stream_pool(const stream_pool&) = delete;
   stream_pool& operator=(const stream_pool&) = delete;

@@ -141,6 +141,30 @@ TEST_F(FreeUnordered, ANeighbourThatHasPassedDoesNotWaitAgain) {
 
 // ---- captures --------------------------------------------------------------------------
 
+// As with PyTorch's own allocator, where memory stays with its stream. The driver's list of misuses
+// has each write beside another stream's, and each unmapping under it.
+TEST_F(FreeUnordered, AnUndeclaredUseMayOutliveAFree) {
+  for (const bool is_moving : {false, true}) {
+    vmm::pool_options options = is_moving ? moving() : vmm::pool_options{};
+    options.undeclared_uses = options.streams_forgotten = true;
+    open(options);
+    const std::vector<address> held = allocate_each(4, 8 * MiB, a);
+    for (const std::size_t freed : {std::size_t{0}, std::size_t{2}}) {
+      run(unknown, {held[freed], 8 * MiB});
+      free(held[freed], a);
+    }
+    for (const std::uint64_t size_bytes : {8 * MiB, 16 * MiB}) {
+      const address other = allocate(size_bytes, b);
+      run_and_free(b, {other, size_bytes});
+    }
+    EXPECT_TRUE(managed->trim(0).failure.code == errc::none);
+    EXPECT_TRUE(driver.finish_all());
+    EXPECT_TRUE(managed->trim(0).failure.code == errc::none);
+    EXPECT_EQ(managed->statistics().held_bytes, 16 * MiB) << "all work has finished";
+    for (const std::size_t each : {std::size_t{1}, std::size_t{3}}) free(held[each], a);
+  }
+}
+
 TEST_F(FreeUnordered, ACaptureOfAKnownStreamPutsTheMarkOff) {
   open(moving(), &vmm::pool_options::streams_forgotten, true);
   const address at = allocate(8 * MiB, a);

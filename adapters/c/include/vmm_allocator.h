@@ -16,8 +16,10 @@ extern "C" {
 
 /** A stream-ordered pool for each device, created at its first use: with handles of at most 40 MiB
  *  and a headroom of 1.01, unless VMM_POOL_POLICY is set and read. Streams are as in
- *  vmm_pool_allocate(), and stay until vmm_allocator_forget_stream(). A forked child may use an
- *  allocator that had opened no device before the fork. */
+ *  vmm_pool_allocate(), and stay until vmm_allocator_forget_stream(). Memory that was freed goes to
+ *  another stream, or is unmapped, behind all work of the device, so that a stream which was not
+ *  recorded may still read it (CUDA before 12.5, Level Zero: behind the work of its own stream). A
+ *  forked child may use an allocator that had opened no device before the fork. */
 typedef struct vmm_allocator vmm_allocator;
 
 /** Options of an allocator; each comment ends with the default. */
@@ -40,7 +42,8 @@ VMM_API VMM_CHECKED vmm_status vmm_allocator_create(const vmm_allocator_options*
                                                     vmm_allocator** allocator) VMM_NOEXCEPT;
 
 /** Destroys an allocator. NULL: nothing. Requires, effects: as vmm_pool_destroy(), for each device.
- *  Errors: IN_USE (another thread is inside a call, or vmm_allocator_keep() was called). */
+ *  Errors: IN_USE (another thread is inside a call, a capture is announced, or
+ *  vmm_allocator_keep() was called). */
 VMM_API vmm_status vmm_allocator_destroy(vmm_allocator* allocator) VMM_NOEXCEPT;
 
 /** Allocates memory on a device for work submitted to `stream` from now on. Before it fails for
@@ -82,7 +85,7 @@ VMM_API vmm_status vmm_allocator_record_stream(vmm_allocator* allocator, void* a
 
 /** Announce captures, on any thread, also nested: between these calls streams may be captured into
  *  graphs, and a block that is freed on such a stream, or was recorded for one, is not reused until
- *  all captures have ended.
+ *  all captures have ended. Memory that is freed meanwhile stays with its stream.
  *  Errors: NOT_PERMITTED (end without begin). */
 VMM_API vmm_status vmm_allocator_begin_capture(vmm_allocator* allocator) VMM_NOEXCEPT;
 VMM_API vmm_status vmm_allocator_end_capture(vmm_allocator* allocator) VMM_NOEXCEPT;

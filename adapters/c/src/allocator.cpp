@@ -161,6 +161,8 @@ vmm_status create(const vmm_allocator_options* given, vmm_allocator** out) {
   options.leak_hook.hook = nullptr;  // frameworks end with live tensors
   // Their streams live as long as the process, and captures of them come unannounced.
   options.streams_forgotten = true;
+  // Programs that wait for a stream by other means free what another stream still reads.
+  options.undeclared_uses = true;
   // Frameworks run for long: more driver time while a pool grows, for less memory afterwards.
   // docs/decisions/0006 has the figures.
   options.policy.handle_bytes_max = std::uint64_t{40} << 20;
@@ -202,6 +204,10 @@ vmm_status make_device(allocator_object& on, std::int32_t number, device_memory*
   auto made = std::make_unique<device_memory>(std::move(*opened), on.options);
   if (const vmm::status ready = made->pool().set_up(); !ready) return fail(ready.error());
   made->set_limit(0);
+  for (std::int64_t each = on.capture_count; each > 0; --each) {
+    if (const vmm::status begun = made->pool().captures().begin(); !begun)
+      return fail(begun.error());
+  }
   out = made.release();
   on.devices[static_cast<std::size_t>(number)].store(out, std::memory_order_release);
   return VMM_SUCCESS;
@@ -317,21 +323,26 @@ vmm_status vmm_allocator_record_stream(vmm_allocator* allocator, void* at,
 
 vmm_status vmm_allocator_begin_capture(vmm_allocator* allocator) VMM_NOEXCEPT {
   return on_allocator(allocator, [](allocator_object& on) -> vmm_status {
-    on.capture_count.fetch_add(1);
-    return VMM_SUCCESS;
+    const vmm::sync::lock_guard<vmm::sync::mutex> lock(on.opening);
+    const vmm_status done =
+        on_devices(on, VMM_ALL_DEVICES, [](device_memory& device, std::int32_t) {
+          const vmm::status begun = device.pool().captures().begin();
+          return begun ? VMM_SUCCESS : fail(begun.error());
+        });
+    if (done == VMM_SUCCESS) on.capture_count.fetch_add(1);
+    return done;
   });
 }
 
 vmm_status vmm_allocator_end_capture(vmm_allocator* allocator) VMM_NOEXCEPT {
   return on_allocator(allocator, [](allocator_object& on) -> vmm_status {
-    std::int64_t before = on.capture_count.load();
-    do {
-      if (before == 0) return fail(VMM_ERROR_NOT_PERMITTED, "no capture was begun");
-    } while (!on.capture_count.compare_exchange_weak(before, before - 1));
-    if (before != 1) return VMM_SUCCESS;
-    return on_devices(on, VMM_ALL_DEVICES, [](device_memory& device, std::int32_t) {
-      device.collect(false);
-      return VMM_SUCCESS;
+    const vmm::sync::lock_guard<vmm::sync::mutex> lock(on.opening);
+    if (!on.captures()) return fail(VMM_ERROR_NOT_PERMITTED, "no capture was begun");
+    on.capture_count.fetch_sub(1);
+    return on_devices(on, VMM_ALL_DEVICES, [&](device_memory& device, std::int32_t) {
+      const vmm::status ended = device.pool().captures().end();
+      if (!on.captures()) device.collect(false);
+      return ended ? VMM_SUCCESS : fail(ended.error());
     });
   });
 }

@@ -28,14 +28,15 @@ struct allocator_object {
   static constexpr handle_kind kind = handle_kind::allocator;
   static constexpr const char* is_used_text =
       "the allocator is in use: one that vmm_allocator_keep() was called for lives as long as the "
-      "process, and none is destroyed inside a call on it";
+      "process, and none is destroyed inside a call on it or between the announcements of a "
+      "capture";
   allocator_object(const char* name, const vmm::pool_options& with)
       : driver_name(name), options(with) {}
   ~allocator_object() {
     for (auto& each : devices) delete each.load();
   }
 
-  [[nodiscard]] bool has_users() const noexcept { return is_kept.load(); }
+  [[nodiscard]] bool has_users() const noexcept { return is_kept.load() || captures(); }
   [[nodiscard]] bool captures() const noexcept {
     return capture_count.load(std::memory_order_relaxed) != 0;
   }
