@@ -308,7 +308,7 @@ export struct multicast_address_binding {
 export struct memory_info {
   std::uint64_t free_bytes = 0;
   std::uint64_t total_bytes = 0;
-  /// With a features::memory_source: that create() may still return at home, beyond a share too.
+  /// Of a features::is_lender: that create() may still return at home, beyond a share too.
   std::uint64_t lendable_bytes = 0;
 
   /// Total less free memory.
@@ -389,6 +389,9 @@ export struct features {
   /// Equal for drivers of this process that create memory of the same devices: idle memory of one
   /// serves the others. Null: no other driver shares this object's memory.
   const void* memory_source = nullptr;
+  /// Memory at home is lent by an owner, whose limit for this driver changes: query_granularity()
+  /// refuses a size beyond it, and memory_info has lendable_bytes.
+  bool is_lender = false;
   alias_level alias = alias_level::none;
   read_only_level read_only = read_only_level::refused;
   std::uint64_t max_reservation_bytes =

@@ -102,11 +102,17 @@ status check_properties(const manager_options& options, const features& can) noe
   const bool can_share = !lacks(share_kind::posix_fd, can.export_posix_fd) &&
                          !lacks(share_kind::fabric, can.export_fabric) &&
                          !lacks(share_kind::win32, false);
+  const bool can_rdma = !options.rdma_capable || can.rdma;
+  if (can.is_lender && (!can_share || !can_rdma)) {
+    return refuse(errc::not_supported,
+                  "an owner's memory is not shared with other processes or network cards: unset "
+                  "VMM_OWNER for this program");
+  }
   if (!can_share) {
     return refuse(errc::not_supported,
                   "manager_options::shareable: the driver cannot share memory in that way");
   }
-  if (options.rdma_capable && !can.rdma) {
+  if (!can_rdma) {
     return refuse(errc::not_supported,
                   "manager_options::rdma_capable: the device cannot make memory that RDMA can "
                   "reach");

@@ -47,6 +47,7 @@ result<std::unique_ptr<tenant_driver>> tenant_driver::open(any_backend inside,
   if (!joined) return joined.error();
   return made;
 }
+  can_.is_lender = true;
 
 status tenant_driver::join(const source_maker& make) {
   const features& base = inside().feature_set();

@@ -18,11 +18,6 @@ std::uint64_t sum_of(const memory_list& memories, std::size_t from) noexcept {
   return sum_bytes;
 }
 
-// A driver of an owner's memory; that of a device has a memory_source too.
-bool is_lender(const features& can) noexcept {
-  return can.lazy_commit && can.memory_source != nullptr;
-}
-
 // A lender's limit is not the device's memory, and changes.
 status check_lender(driver_interface& driver, const physical_request& like,
                     std::uint64_t used_bytes) {
@@ -69,8 +64,8 @@ status physical_pool::acquire(std::uint64_t size_bytes, memory_list& out,
   const std::uint64_t planned_bytes = smaller_limit(new_bytes_max, store_.options().chunk_bytes);
   if (status room = check_room(size_bytes); !room) return room;
   const std::uint64_t granularity_bytes = store_.options().granularity_bytes;
-  const bool is_lent = is_lender(driver_->feature_set()) &&
-                       std::has_single_bit(granularity_bytes) && granularity_bytes <= common_bytes;
+  const bool is_lent = driver_->feature_set().is_lender && std::has_single_bit(granularity_bytes) &&
+                       granularity_bytes <= common_bytes;
   const std::uint64_t reached_bytes = is_lent ? statistics().held_bytes + size_bytes : 0;
   const std::size_t before = out.size();
   std::uint64_t remaining_bytes = size_bytes;
@@ -221,7 +216,7 @@ status physical_pool::check_room(std::uint64_t size_bytes) noexcept {
   check(size_bytes % store_.options().granularity_bytes == 0,
         "a check for room has a size that is not whole granules");
   if (!store_.fits_within(store_.options().budget_bytes, size_bytes)) return budget_spent;
-  if (is_lender(driver_->feature_set()) && !may_spill()) {
+  if (driver_->feature_set().is_lender && !may_spill()) {
     const physical_statistics now = statistics();
     if (size_bytes <= now.cached_bytes) return {};
     physical_request wanted = store_.options().like;

@@ -84,9 +84,7 @@ status pool_growth::map_planned(growth_plan& plan) {
 std::uint64_t pool_growth::limit_bytes() const noexcept {
   if (options_.budget_bytes != 0) return options_.budget_bytes;
   const std::uint64_t expected_bytes = expected_limit_bytes_.load(std::memory_order_relaxed);
-  const features& can = driver_.feature_set();
-  const bool is_lent = can.lazy_commit && can.memory_source != nullptr;
-  if (expected_bytes != 0 || !is_lent) return expected_bytes;
+  if (expected_bytes != 0 || !driver_.feature_set().is_lender) return expected_bytes;
   const std::optional<memory_info> lender = memory_.query_device();
   if (!lender || lender->lendable_bytes == 0) return 0;  // a growth is refused, or lies elsewhere
   return memory_.statistics().held_bytes + lender->lendable_bytes;

@@ -349,6 +349,21 @@ preallocate_report slow_path::preallocate(std::uint64_t size_bytes, stream_handl
   return announce(size_bytes, stream, parts_.growth.next_announcement());
 }
 
+// What a lender can never give is not begun.
+status slow_path::check_lent(const stream_request& request) {
+  if (!driver_.feature_set().is_lender) return {};
+  std::uint64_t free_bytes = 0, page_bytes = 0;
+  {
+    const table_lock state(state_);
+    free_bytes = state_report(*state).statistics().reusable_bytes;
+    page_bytes = state->sizes().page_bytes;
+  }
+  const std::uint64_t size_bytes = round_up(request.block_bytes(), page_bytes);
+  free_bytes -= free_bytes % page_bytes;
+  return size_bytes <= free_bytes ? status{}
+                                  : parts_.core.memory.check_room(size_bytes - free_bytes);
+}
+
 preallocate_report slow_path::announce(std::uint64_t size_bytes, stream_handle stream,
                                        std::uint64_t number) {
   preallocate_report report;
@@ -362,6 +377,10 @@ preallocate_report slow_path::announce(std::uint64_t size_bytes, stream_handle s
   const slow_call call{.size_bytes = size_bytes, .stream = stream, .request = *counted};
   if (const status fits = check_can_fit(call); !fits) {
     report.failure = fits.error();
+    return report;
+  }
+  if (const status lent = check_lent(*counted); !lent) {
+    report.failure = parts_.growth.with_figures(lent.error(), size_bytes);
     return report;
   }
   const std::uint64_t mark = parts_.core.memory.creation_mark();

@@ -113,6 +113,7 @@ class slow_path {
   [[nodiscard]] preallocate_report announce(std::uint64_t size_bytes, stream_handle stream,
                                             std::uint64_t number)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+  [[nodiscard]] status check_lent(const stream_request& request) VMM_EXCLUDES(rank::state);
   [[nodiscard]] result<std::uint32_t> count_granules(std::uint64_t size_bytes)
       VMM_EXCLUDES(rank::state);
   [[nodiscard]] error refuse_too_large(std::uint64_t size_bytes) VMM_EXCLUDES(rank::state);

@@ -145,6 +145,30 @@ TEST(MarketLimit, AnOwnersLimitServesWhatABudgetServes) {
   }
 }
 
+TEST(MarketLimit, WhatCanNeverBeLentIsNotPreallocated) {
+  const limited in(false);
+  vmm::stream_pool pool(*in.driver);
+  ASSERT_TRUE(pool.allocate(32 * MiB, first_stream));
+  const std::uint64_t before = pool.statistics().created_count;
+  const vmm::preallocate_report refused = pool.preallocate(80 * MiB, first_stream);
+  EXPECT_TRUE(
+      contains(vmm::describe(refused.failure), "request of 80 MiB exceeds the available memory: "));
+  EXPECT_EQ(refused.left_bytes, 80 * MiB);
+  EXPECT_EQ(pool.statistics().created_count, before) << "it was tried";
+  EXPECT_EQ(pool.preallocate(48 * MiB, first_stream).failure.code, vmm::errc::none);
+}
+
+TEST(MarketLimit, AnAllocatorWhoseMemoryIsSharedIsRefused) {
+  const limited in(false);
+  for (const bool rdma : {false, true}) {
+    vmm::manager_options options;
+    options.shareable = rdma ? vmm::share_kind::none : vmm::share_kind::posix_fd;
+    options.rdma_capable = rdma;
+    vmm::manager blocks(*in.driver, options);
+    EXPECT_TRUE(contains(vmm::describe(blocks.set_up().error()), "unset VMM_OWNER"));
+  }
+}
+
 // One's idle memory serves the other.
 TEST(MarketLimit, TwoAllocatorsOfATenantServeWhatFitsTogether) {
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {

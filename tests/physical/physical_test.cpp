@@ -97,6 +97,25 @@ TEST_F(Physical, MakesChunksAndAShorterLastOne) {
   drop(pieces);
 }
 
+// Of a lender alone: of other drivers that lend nothing, whatever their features.
+TEST_F(Physical, CutsMemoryIntoPowersOfTwo) {
+  for (const bool is_lender : {false, true}) {
+    vmm::fake::profile plays = vmm::fake::profile::cuda();
+    plays.can.lazy_commit = !is_lender;
+    plays.can.memory_source = is_lender ? nullptr : this;
+    plays.can.is_lender = is_lender;
+    vmm::fake_driver other(plays);
+    vmm::physical_options options = plain();
+    options.chunk_bytes = 24 * MiB;
+    pool lent(other, options);
+    memory_list pieces;
+    ASSERT_TRUE(lent.acquire(24 * MiB, pieces));
+    EXPECT_EQ(in_mib(pieces), (is_lender ? sizes_in_mib{16, 8} : sizes_in_mib{24}));
+    lent.give_back(pieces, 0);
+    EXPECT_EQ(lent.trim(0).failure.code, errc::none);
+  }
+}
+
 TEST_F(Physical, AppendsToTheList) {
   memory_list pieces = take(4 * MiB);
   physical_memory* const first = pieces[0];
