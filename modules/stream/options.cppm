@@ -113,7 +113,8 @@ export enum class arena_rule : std::uint8_t {
 /// (memory_options).
 export struct pool_options : memory_options {
   pool_policy policy = pool_policy::near_live();
-  std::uint64_t page_bytes = 0;  ///< handles are multiples of it; 0: the recommended granularity
+  /// Handles are multiples of it; rounded up to the granularity. 0: the recommended one.
+  std::uint64_t page_bytes = 0;
   std::uint64_t page_count = 0;  ///< pages mapped when the pool is set up
   stream_handle first_stream = stream_handle::default_stream;  ///< their stream
   /// On backends that can capture, refuse and private_memory query the driver in every call on a

@@ -509,9 +509,12 @@ TEST_F(WrongUse, PoolOptionsOutOfRange) {
   refuses([](vmm_pool_options& o) { o.reserved = 1; });
   refuses([](vmm_pool_options& o) { o.reservation_bytes = 0; });
   refuses([](vmm_pool_options& o) { o.reservation_bytes = 4096; });
-  for (const std::uint64_t page : {std::uint64_t{1}, std::uint64_t{3}, 2 * MiB + 1, 3 * MiB}) {
-    refuses([=](vmm_pool_options& o) { o.page_bytes = page; });
-    EXPECT_TRUE(says("a multiple of granularity of vmm_driver_info")) << vmm_last_error_text();
+  for (const std::uint64_t page : {std::uint64_t{1}, 3 * MiB}) {  // rounded up, as a variable's
+    vmm_pool_options options = pool_defaults();
+    options.page_bytes = page;
+    vmm_pool* made = nullptr;
+    EXPECT_GOOD(vmm_pool_create(driver, &options, &made));
+    EXPECT_GOOD(vmm_pool_destroy(made));
   }
   refuses([](vmm_pool_options& o) { o.page_bytes = std::uint64_t{1} << 39; });
   refuses([](vmm_pool_options& o) { o.page_count = ~std::uint64_t{0}; });

@@ -266,7 +266,7 @@ typedef struct vmm_pool_options {
   uint64_t struct_size;
   const char* policy; /* "pool", "vpmm", "off"; NULL: "pool". Read by vmm_pool_create() only */
   uint64_t reservation_bytes; /* address space reserved at a time: 8 TiB */
-  uint64_t page_bytes;        /* handles are multiples of it; a multiple of the driver's
+  uint64_t page_bytes;        /* handles are multiples of it; rounded up to the driver's
                                  granularity. 0: the device's recommendation */
   uint64_t page_count;        /* pages mapped at the start: 0 */
   vmm_stream first_stream;    /* the stream for which these pages are free: NULL */

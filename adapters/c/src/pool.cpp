@@ -88,23 +88,6 @@ vmm_status apply(const vmm_pool_options& given, vmm::pool_options& options) {
   return VMM_SUCCESS;
 }
 
-// Handles are multiples of page_bytes and of the granularity. A variable's value is rounded up
-// (docs/options.md).
-vmm_status check_page(driver_object& driver, const vmm_pool_options& given,
-                      const vmm::pool_options& options) {
-  if (given.page_bytes == 0) return VMM_SUCCESS;
-  vmm::physical_request like;
-  like.where = options.placement.value_or(driver.backend.home());
-  like.size_bytes = std::uint64_t{2} << 20;
-  const vmm::result<vmm::granularity> unit = driver.backend.query_granularity(like);
-  if (!unit) return fail(unit.error());
-  if (given.page_bytes % unit->minimum_bytes == 0) return VMM_SUCCESS;
-  return fail(vmm::refuse_number(
-      given.page_bytes,
-      "page_bytes of the options is 0 for what the device recommends, or a multiple of "
-      "granularity of vmm_driver_info"));
-}
-
 vmm_status create(driver_object& driver, const vmm_pool_options* given, vmm_pool** out) {
   if (!driver.made_in.is_here()) return fail_forked();
   vmm_pool_options full;
@@ -115,7 +98,6 @@ vmm_status create(driver_object& driver, const vmm_pool_options* given, vmm_pool
   if (!names_stream(driver, full.first_stream)) return fail_stream();
   vmm::pool_options options;
   if (const vmm_status applied = apply(full, options); applied != VMM_SUCCESS) return applied;
-  if (const vmm_status page = check_page(driver, full, options); page != VMM_SUCCESS) return page;
   options.first_stream = stream_of(driver, full.first_stream);
   auto made = std::make_unique<pool_object>(driver, options);
   if (const vmm::status ready = made->pool.set_up(); !ready) return fail(ready.error());

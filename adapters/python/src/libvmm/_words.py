@@ -15,7 +15,6 @@ _REPLACED = {
     "set shareable of vmm_manager_options": "make the Manager with shareable",
     "set any_device of vmm_import_request": "call Channel.borrow() with any_device",
     "features of vmm_driver_info": "Driver.info.features",
-    "granularity of vmm_driver_info": "Driver.info.granularity",
     "pass VMM_ANY_DEVICE": "pass device=-1",
     "VMM_ANY_DEVICE (-1)": "-1",
     "use VMM_BACKUP_PAGEABLE": "use tier='pageable'",
