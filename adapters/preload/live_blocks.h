@@ -49,6 +49,11 @@ struct live_block : index_node {
 
   [[nodiscard]] device_pointer at() const noexcept { return key; }
   [[nodiscard]] bool is_ordered() const noexcept { return from == owner::ordered; }
+  /// In whole units of its allocator, which counts so.
+  [[nodiscard]] std::uint64_t held_bytes() const noexcept {
+    const std::uint64_t unit_bytes = from == owner::manager ? std::uint64_t{2} << 20 : 512;
+    return (size + unit_bytes - 1) / unit_bytes * unit_bytes;
+  }
 };
 
 /// The block that an address lies in.

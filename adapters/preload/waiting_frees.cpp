@@ -25,17 +25,17 @@ constexpr std::size_t misses_max = 8;
 }  // namespace
 
 void waiting_frees::push(pending_blocks::owner&& one) noexcept {
-  bytes_.fetch_add(one->block.size, std::memory_order_relaxed);
+  bytes_.fetch_add(one->block.held_bytes(), std::memory_order_relaxed);
   list_.push(std::move(one));
 }
 
 void waiting_frees::leave_to_collect(pending_blocks::owner&& one) noexcept {
-  bytes_.fetch_add(one->block.size, std::memory_order_relaxed);
+  bytes_.fetch_add(one->block.held_bytes(), std::memory_order_relaxed);
   list_.defer(std::move(one));
 }
 
 void waiting_frees::count_taken(const pending_blocks::owner& one) noexcept {
-  const std::uint64_t before = bytes_.fetch_sub(one->block.size, std::memory_order_relaxed);
+  const std::uint64_t before = bytes_.fetch_sub(one->block.held_bytes(), std::memory_order_relaxed);
   if (before < one->block.size) violated("waiting_frees I2: a block waits that is not counted");
 }
 
@@ -124,7 +124,7 @@ const char* waiting_frees::find_broken() const {
   std::uint64_t sum = 0;
   const char* broken = nullptr;
   list_.visit([&](const live_block& each) {
-    sum += each.size;
+    sum += each.held_bytes();
     if (each.device != &device_) broken = "waiting_frees I1: a block waits on another device";
     if (live_.overlaps(each.at(), each.size))
       broken = "waiting_frees I1: a block waits whose memory is live";

@@ -10,7 +10,7 @@
 // behind a wait on one stream, and the program's other streams would not wait.
 //
 // I1  A block is freed to its allocator once, and only after its points have passed.
-// I2  The bytes are those of the blocks that wait.
+// I2  The bytes are those that the blocks which wait hold.
 //
 // A free takes no host memory. A block that its allocator cannot take back for lack of host memory
 // waits for the next call.

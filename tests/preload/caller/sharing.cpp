@@ -304,6 +304,13 @@ void market(const arguments&) {
   std::printf("too much %d\n", cu.allocate(&more, 100 * mebibyte));
   std::printf("free %d\n", cu.free(at));
   show();
+  if (at != 0) {
+    std::array<device_pointer, 3> odd{};
+    for (device_pointer& each : odd) must(cu.allocate(&each, 300) == code::success, "300 bytes");
+    for (const device_pointer each : odd) must(cu.free(each) == code::success, "a free");
+    const auto [free_bytes, total_bytes] = memory_of(cu);
+    expect(free_bytes == total_bytes, "what is freed is free, to the byte");
+  }
   no_misuse(cu);
   std::printf("done\n");
 }
