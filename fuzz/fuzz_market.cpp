@@ -203,7 +203,7 @@ class attacked_owner {
     const auto came = vmm::decode_market_message(bytes);
     if (!came) return owner_.reject(connection, now_ns_);
     received_count_ = came->kind == market_kind::inventory ? came->handle_count : 0;
-    owner_.receive(connection, *came, now_ns_);
+    owner_.receive(connection, *came, now_ns_, actor_ / 2);  // two are of one process
   }
 
   [[nodiscard]] bool has_stock(std::uint64_t connection) {

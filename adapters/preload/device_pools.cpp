@@ -123,7 +123,6 @@ result<std::unique_ptr<tenant_driver>> join_owner(any_backend&& calls, const dev
   const std::optional<market_key> device = market_device_of(driver);
   if (!device) return refuse(errc::not_supported, "the driver reports no UUID of the device");
   (*options)->device = *device;
-  set_guarantee_claim(&claim_guarantee);
   const auto make = [&](const source_callbacks& inner) {
     auto* const gated = new gated_calls{inner, &is_ending};  // for the process's life
     return join_market_once(**options, {gated, gated_calls::ask, gated_calls::drop});

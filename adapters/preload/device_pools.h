@@ -59,10 +59,6 @@ namespace vmm::preload::managed {
 /// Null, or the reason why the environment variables of the pools are refused.
 [[nodiscard]] const char* check_settings() noexcept;
 
-/// Whether the tenants here have the process' guarantee of a device, by its UUID: those of
-/// libvmm.so may have claimed it before. `change`: 1 before a join, -1 after an end.
-[[nodiscard]] bool claim_guarantee(const char* uuid, int change) noexcept;
-
 /// The allocators of one device.
 class device_pools {
  public:

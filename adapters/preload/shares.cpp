@@ -2,10 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A device's memory as a tenant of an owner sees it: its share, less the memory of this library's
-// tenant, and of the tenants of libvmm.so, which joins here. The guarantee is that of the library
-// whose tenant was first.
+// tenant, and of the tenants of libvmm.so, which joins here.
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <limits>
 #include <new>
@@ -26,28 +24,6 @@ namespace {
 /// The bytes that the tenants of another library hold of a device, by its UUID as an owner has it.
 using held_by_others = std::uint64_t (*)(const char* uuid);
 std::atomic<held_by_others> joined_tenants = nullptr;
-
-struct claim {
-  market_key device{};
-  bool is_here = false;
-  int count = 0;
-};
-constinit sync::mutex claiming;  // the last lock
-constinit std::array<claim, device_table::devices_max> claims{};
-
-bool change_claim(const char* uuid, bool is_here, int change) noexcept {
-  const market_key device = make_market_device(uuid);
-  const sync::lock_guard turn(claiming);
-  auto* found = std::ranges::find_if(
-      claims, [&](const claim& each) { return each.count != 0 && each.device == device; });
-  if (found == claims.end() && change > 0) {
-    found = std::ranges::find(claims, 0, &claim::count);
-    if (found != claims.end()) *found = {device, is_here, 0};
-  }
-  if (found == claims.end() || found->is_here != is_here) return false;
-  found->count += change;
-  return true;
-}
 
 std::string uuid_of(const device_pools& device) {
   const std::optional<market_key> key = market_device_of(device.driver());
@@ -85,10 +61,6 @@ bool subtract_others(const std::string& uuid, device_share& from) noexcept {
 }
 
 }  // namespace
-
-bool claim_guarantee(const char* uuid, int change) noexcept {
-  return change_claim(uuid, true, change);
-}
 
 bool find_share(device_share& into) noexcept {
   try {
@@ -145,9 +117,4 @@ std::uint64_t share_of(device_id device) noexcept {
 extern "C" [[gnu::visibility("default"), gnu::used]] void vmm_preload_join_tenants(
     vmm::preload::managed::held_by_others held) {
   vmm::preload::managed::joined_tenants.store(held, std::memory_order_release);
-}
-
-extern "C" [[gnu::visibility("default"), gnu::used]] bool vmm_preload_claim_guarantee(
-    const char* uuid, int change) {
-  return vmm::preload::managed::change_claim(uuid, false, change);
 }

@@ -24,21 +24,41 @@ market_key key_of(market_key base, std::uint64_t number) noexcept {
   return base;
 }
 
+// A tenant of the process that the new one is one with; null: none.
+const tenant_record* sibling_of(const owner_state& state, const market_message& hello,
+                                std::uint64_t process) noexcept {
+  if (process == 0) return nullptr;
+  const auto is_its = [&](const tenant_record& each) {
+    return each.is_there() && !each.has_ended && each.process == process &&
+           each.name == hello.name &&
+           std::any_of(state.groups.begin(), state.groups.end(), [&](const auto& group) {
+             return group.number == each.group && group.name == hello.group;
+           });
+  };
+  const auto tenants = state.records.tenants();
+  const auto found = std::find_if(tenants.begin(), tenants.end(), is_its);
+  return found == tenants.end() ? nullptr : &*found;
+}
+
 }  // namespace
 
 // ---- coming --------------------------------------------------------------------------
 
-void market_admission::refuse(std::uint64_t connection, market_reason reason) {
+market_message market_admission::refusal(market_reason reason, const tenant_record* self) const {
   market_message message = state_.refusal(market_kind::refused, reason);
-  if (reason == market_reason::guarantees) {
-    message.unit_bytes = state_.options.reserve_bytes + state_.options.context_bytes;
-    for (const tenant_record& each : state_.records.tenants()) {
-      if (!each.is_there()) continue;
-      message.unit_bytes += state_.options.context_bytes;
-      message.wish_bytes += std::min(each.share.guarantee_bytes, ~message.wish_bytes);
-    }
+  if (reason != market_reason::guarantees) return message;
+  message.unit_bytes = state_.options.reserve_bytes + state_.options.context_bytes;
+  for (const tenant_record& each : state_.records.tenants()) {
+    if (!each.is_there() || !is_first(state_.records, each)) continue;
+    if (self != nullptr && state_.records.are_one(each, *self)) continue;
+    message.unit_bytes += state_.options.context_bytes;
+    message.wish_bytes += std::min(each.share.guarantee_bytes, ~message.wish_bytes);
   }
-  state_.send_to(connection, message);
+  return message;
+}
+
+void market_admission::refuse(std::uint64_t connection, market_reason reason) {
+  state_.send_to(connection, refusal(reason, nullptr));
   state_.close(connection);
 }
 
@@ -46,6 +66,15 @@ void market_admission::refuse(std::uint64_t connection, market_reason reason) {
 // that passed them: a guarantee that waits is not starved by smaller ones.
 bool market_admission::fits(const tenant_record* self, const market_share& share) const noexcept {
   if (share.guarantee_bytes == 0) return true;
+  const auto is_self = [&](const tenant_record& each) {
+    return self != nullptr && state_.records.are_one(each, *self);
+  };
+  const auto tenants = state_.records.tenants();
+  if (std::any_of(tenants.begin(), tenants.end(), [&](const tenant_record& each) {
+        return is_self(each) && !each.is_waiting_to_join &&
+               each.share.guarantee_bytes >= share.guarantee_bytes;
+      }))
+    return true;
   const bool is_there = self != nullptr && !self->is_waiting_to_join;
   const std::uint64_t number = self == nullptr ? ~std::uint64_t{0} : self->number;
   std::uint64_t first = number;  // of those that wait
@@ -60,7 +89,7 @@ bool market_admission::fits(const tenant_record* self, const market_share& share
     spare += state_.options.context_bytes;
   };
   for (const tenant_record& each : state_.records.tenants()) {
-    if (!each.is_there() || &each == self) continue;
+    if (!each.is_there() || !is_first(state_.records, each) || is_self(each)) continue;
     if (!each.is_waiting_to_join) add(each, sum_bytes, spare_bytes);
     if (each.is_waiting_to_join ? each.number < number : each.number > first)
       add(each, later_bytes, later_spare_bytes);
@@ -104,12 +133,17 @@ std::uint64_t market_admission::group_of(const market_message& hello) {
   return state_.last_group;
 }
 
-void market_admission::greet(std::uint64_t connection, const market_message& hello) {
-  if (hello.tenant != 0 && hello.epoch == state_.options.epoch) return resume(connection, hello);
+void market_admission::greet(std::uint64_t connection, const market_message& hello,
+                             std::uint64_t process) {
+  if (hello.tenant != 0 && hello.epoch == state_.options.epoch)
+    return resume(connection, hello, process);
   const bool is_earlier = hello.tenant != 0;
   market_reason reason = examine(hello);
-  const bool is_fitting = is_earlier || fits(nullptr, hello.share);
-  if (reason == market_reason::none && !is_fitting && hello.within_ns == 0)
+  const tenant_record* const sibling = sibling_of(state_, hello, process);
+  const market_share share = sibling == nullptr ? hello.share : sibling->share;
+  const bool is_admitted = sibling != nullptr && !sibling->is_waiting_to_join;
+  const bool is_fitting = is_earlier || is_admitted || (sibling == nullptr && fits(nullptr, share));
+  if (reason == market_reason::none && !is_fitting && sibling == nullptr && hello.within_ns == 0)
     reason = market_reason::guarantees;
   if (reason != market_reason::none) return refuse(connection, reason);
   const std::uint64_t group = group_of(hello);
@@ -119,10 +153,12 @@ void market_admission::greet(std::uint64_t connection, const market_message& hel
   made->name = hello.name;
   made->group = group;
   made->job = hello.job;
-  made->share = hello.share;
+  made->process = process;
+  made->share = share;
   made->is_earlier = is_earlier;
   made->resume = key_of(state_.options.key, made->number);
-  const bool is_grace = state_.now_ns < state_.grace_end_ns && hello.share.guarantee_bytes != 0;
+  const bool is_grace =
+      state_.now_ns < state_.grace_end_ns && share.guarantee_bytes != 0 && !is_admitted;
   made->is_waiting_to_join = !is_earlier && (is_grace || !is_fitting);
   made->join_ns =
       std::max(state_.grace_end_ns,
@@ -130,12 +166,13 @@ void market_admission::greet(std::uint64_t connection, const market_message& hel
   if (!made->is_waiting_to_join) welcome(*made);
 }
 
-void market_admission::resume(std::uint64_t connection, const market_message& hello) {
+void market_admission::resume(std::uint64_t connection, const market_message& hello,
+                              std::uint64_t process) {
   tenant_record* const found = state_.records.tenant(hello.tenant);
   if (found == nullptr) {  // forgotten, since it had nothing
     market_message fresh = hello;
     fresh.tenant = 0;
-    return greet(connection, fresh);
+    return greet(connection, fresh, process);
   }
   if (found->has_ended || found->resume != hello.resume)
     return refuse(connection, market_reason::silent);
@@ -370,8 +407,11 @@ market_reason market_admission::change_share(tenant_record& tenant, const market
   if (!is_a_share(share)) return market_reason::share;
   if (share.guarantee_bytes > tenant.share.guarantee_bytes && !fits(&tenant, share))
     return market_reason::guarantees;
-  tenant.share = share;
-  send_share(tenant);
+  for (tenant_record& each : state_.records.tenants()) {
+    if (!state_.records.are_one(each, tenant)) continue;
+    each.share = share;
+    send_share(each);
+  }
   return market_reason::none;
 }
 

@@ -4,10 +4,11 @@
 // vmm.market:admission - tenants that come, come back, and go. Internal.
 //
 // A guarantee is admitted if all fit the device beside contexts and one reserve, and those that
-// wait to join and came before. A tenant of an earlier owner is admitted without this test, and
-// lists its handles; for a while after such an owner's end new guarantees wait. A tenant whose
-// connection ended comes back with its number and key; handles that it does not list were never
-// received, or given.
+// wait to join and came before. A process that has a tenant of this group and name gets another one
+// with the same share, which both have together. A tenant of an earlier owner is admitted without
+// this test, and lists its handles; for a while after such an owner's end new guarantees wait. A
+// tenant whose connection ended comes back with its number and key; handles that it does not list
+// were never received, or given.
 //
 // L6  A tenant's memory is lent again once its process and witness have ended and the delay passed.
 //
@@ -28,7 +29,8 @@ class market_admission {
  public:
   market_admission(owner_state& state, market_lots& lots) noexcept : state_(state), lots_(lots) {}
 
-  void greet(std::uint64_t connection, const market_message& hello);
+  /// `process` is that of the connection; 0: not known.
+  void greet(std::uint64_t connection, const market_message& hello, std::uint64_t process);
   /// False: the tenant broke the protocol.
   [[nodiscard]] bool take_stock(tenant_record& tenant, const market_message& list);
   /// A tenant has no handle any more.
@@ -43,11 +45,13 @@ class market_admission {
   void admit();
   /// Sends each tenant what the guarantees of others keep from it, where that has changed.
   void send_shares();
-  /// False: it is not a share, or the guarantees do not fit.
+  /// Of all tenants of its process. Else it is not a share, or the guarantees do not fit.
   [[nodiscard]] market_reason change_share(tenant_record& tenant, const market_share& share);
+  /// A refusal with the figures that its reason has. `self`: null for a tenant without a record.
+  [[nodiscard]] market_message refusal(market_reason reason, const tenant_record* self) const;
 
  private:
-  void resume(std::uint64_t connection, const market_message& hello);
+  void resume(std::uint64_t connection, const market_message& hello, std::uint64_t process);
   [[nodiscard]] market_reason examine(const market_message& hello);
   /// `self`: null for a tenant that has no record.
   [[nodiscard]] bool fits(const tenant_record* self, const market_share& share) const noexcept;

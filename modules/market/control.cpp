@@ -42,7 +42,7 @@ bool market_owner::control(std::uint64_t connection, const market_message& messa
     const market_reason reason =
         of == nullptr ? market_reason::unknown : admission_.change_share(*of, message.share);
     if (reason != market_reason::none) {
-      state_.send_to(connection, state_.refusal(market_kind::refused, reason));
+      state_.send_to(connection, admission_.refusal(reason, of));
       return true;
     }
   }
@@ -53,10 +53,10 @@ bool market_owner::control(std::uint64_t connection, const market_message& messa
 status market_owner::validate() const noexcept {
   if (status records = state_.records.validate(); !records) return records;
   const auto broken = [](const char* what) { return status{refuse(errc::internal, what)}; };
+  const auto tenants = state_.records.tenants();
   for (const request_record& each : state_.records.requests) {
     if (each.missing_bytes > each.target_bytes)
       return broken("L1: more is missing than was decided");
-    const auto tenants = state_.records.tenants();
     const auto of = std::find_if(tenants.begin(), tenants.end(),
                                  [&](const auto& one) { return one.number == each.tenant; });
     if (of == tenants.end() || !of->is_open())
@@ -68,7 +68,12 @@ status market_owner::validate() const noexcept {
   const std::uint64_t creating_bytes = state_.records.sums().creating_bytes;
   if ((state_.creating == 0) != (creating_bytes == 0) || creating_bytes > market_handle_bytes_max)
     return broken("L3: two creates at a time");
-  for (const tenant_record& each : state_.records.tenants()) {
+  for (const tenant_record& each : tenants) {
+    if (std::any_of(tenants.begin(), tenants.end(), [&](const tenant_record& other) {
+          return !each.has_ended && state_.records.are_one(other, each) &&
+                 other.share != each.share;
+        }))
+      return broken("L6: a process has two shares");
     if (each.ask.request != 0 && !each.is_open()) return broken("L5: an ask is without a tenant");
     if (!each.is_there() && state_.records.charge_of(each) != 0)
       return broken("L6: a tenant that has left is charged");

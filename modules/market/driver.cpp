@@ -9,9 +9,30 @@ import vmm.backend;
 import vmm.base;
 import vmm.optimizer;
 import vmm.std;
+import :failures;
 import :lot_table;
 
 namespace vmm {
+namespace {
+
+// With locks of allocators no interruption is called.
+class interruption_pause {
+ public:
+  interruption_pause() noexcept : is_here_(relief_pause::is_here()) {
+    if (is_here_) before_ = unix_os::interrupt_by({});
+  }
+  ~interruption_pause() {
+    if (is_here_) (void)unix_os::interrupt_by(before_);
+  }
+  interruption_pause(const interruption_pause&) = delete;
+  interruption_pause& operator=(const interruption_pause&) = delete;
+
+ private:
+  const bool is_here_;
+  unix_os::interruption before_{};
+};
+
+}  // namespace
 
 // ---- beginning and end ---------------------------------------------------------------
 
@@ -26,6 +47,7 @@ tenant_driver::tenant_driver(driver_interface& inside, const tenant_driver_optio
   can_.multicast = can_.rdma = can_.compression = false;
   can_.offset_map = can_.short_map = can_.offset_map && can_.short_map;
   can_.lazy_commit = true;  // a share is not the limit of what create() can borrow
+  can_.is_lender = true;
 }
 
 result<std::unique_ptr<tenant_driver>> tenant_driver::open(driver_interface& inside,
@@ -47,7 +69,6 @@ result<std::unique_ptr<tenant_driver>> tenant_driver::open(any_backend inside,
   if (!joined) return joined.error();
   return made;
 }
-  can_.is_lender = true;
 
 status tenant_driver::join(const source_maker& make) {
   const features& base = inside().feature_set();
@@ -167,6 +188,7 @@ std::uint64_t tenant_driver::lend(std::uint64_t wanted_bytes, std::int64_t& unti
   constexpr std::uint64_t longest_ns = 3'600'000'000'000;
   std::uint64_t within_ns = std::min(options_.wait_ns, longest_ns);
   if (relief_pause::is_here()) within_ns = std::min(within_ns, paused_ns);
+  const interruption_pause pause;
   const std::int64_t now_ns = unix_os::clock_ns();
   if (until_ns == 0) until_ns = now_ns + static_cast<std::int64_t>(within_ns);
   return borrow({wanted_bytes, static_cast<std::uint64_t>(std::max(until_ns - now_ns, {}))});
@@ -207,6 +229,7 @@ status tenant_driver::take(std::uint64_t size_bytes, lent_list& out) {
   for (const lent_handle& each : out) size_bytes -= each.size_bytes;
   if (size_bytes == 0) return {};
   const bool is_paused = relief_pause::is_here();
+  const interruption_pause pause;
   source_loans::loan kept = source_->loans().take();
   if (!kept.handles.empty()) {
     const std::size_t count = is_paused ? 1 : kept.handles.size();  // the smallest is the last
@@ -325,9 +348,13 @@ result<physical_handle> tenant_driver::create(const physical_request& request) {
       why.where = call::create;
       if (!is_shortage(why.code)) return why;
       why.code = errc::out_of_memory;
+      // Of an allocator's request, which has its size beside this one.
+      const std::string refusal = source_->last_refusal();
+      const bool is_of_size = refusal.starts_with(request_words);
       why.detail = detail_text()
-                       .add("the owner of the device's memory refuses: ")
-                       .add(source_->last_refusal())
+                       .add("the owner of the device's memory refuses")
+                       .add(is_of_size ? " a handle of " : ": ")
+                       .add(refusal.substr(is_of_size ? request_words.size() : 0))
                        .keep(why.detail);
       return why;
     }

@@ -22,6 +22,8 @@ namespace vmm {
 constexpr const char* not_an_owner =
     ". If it is not vmm-owner, unset VMM_OWNER_PROGRAM or set it to the path of vmm-owner";
 
+constexpr std::string_view request_words = "request of ";
+
 std::string mebibytes(std::uint64_t bytes) { return std::to_string(bytes >> 20); }
 
 // Of a request that the owner can never grant to this tenant.
@@ -41,9 +43,7 @@ std::string denial_text(const market_message& denied) {
   const market_reach reach{denied.bytes, denied.unit_bytes, denied.share};
   const std::uint64_t most_bytes = reach.most_bytes();
   if (denied.wish_bytes > most_bytes) return beyond_text(reach);
-  std::uint64_t own_bytes = 0;
-  for (const market_row& each : denied.row_list())
-    if (each.tenant == denied.tenant) own_bytes = each.held_bytes;
+  const std::uint64_t own_bytes = denied.job;
   const bool waits =
       denied.reason == market_reason::deadline || denied.reason == market_reason::deadlock;
   const bool is_own = own_bytes > most_bytes - denied.wish_bytes;
@@ -58,7 +58,9 @@ std::string denial_text(const market_message& denied) {
   }
   const bool is_now = denied.reason == market_reason::deadline && denied.within_ns == 0;
   std::string text = is_now ? "the memory is not free now" : text_of(denied.reason);
-  if (waits) text += "; free memory in a holder, or reserve it with guarantee=BYTES in VMM_TENANT";
+  if (waits) text += "; free memory in a holder";
+  if (waits && denied.share.guarantee_bytes == 0)
+    text += ", or reserve it with guarantee=BYTES in VMM_TENANT";
   if (denied.reason == market_reason::too_large) text += "; request less: no tenant can give more";
   return text;
 }
@@ -77,7 +79,7 @@ std::string join_text(const market_message& refused) {
 std::string refusal_text(const market_message& refused) {
   const bool is_denied = refused.kind == market_kind::denied;
   std::string text =
-      is_denied ? "request of " + mebibytes(refused.wish_bytes) + " MiB: " : std::string();
+      is_denied ? std::string(request_words) + mebibytes(refused.wish_bytes) + " MiB: " : "";
   // A refusal of this process itself: no owner has named its tenants in time.
   if (is_denied && refused.row_count == 0) {
     text += "the owner is silent: continue or restart it";

@@ -41,15 +41,16 @@ bool give_up_for(market_lots& lots, owner_state& state, const request_record& gu
   return true;
 }
 
-}  // namespace
-
-request_record* market_lots::find(std::uint64_t tenant, std::uint64_t request) noexcept {
-  auto& all = state_.records.requests;
-  const auto found = std::find_if(all.begin(), all.end(), [=](const auto& each) {
-    return each.tenant == tenant && each.request == request;
+request_record& request_of(owner_state& state, const waiting_request& what) {
+  auto& all = state.records.requests;
+  const auto found = std::find_if(all.begin(), all.end(), [&](const auto& each) {
+    return each.tenant == what.tenant && each.request == what.request;
   });
-  return found == all.end() ? nullptr : &*found;
+  check(found != all.end(), "L2: a request waits that has ended");
+  return *found;
 }
+
+}  // namespace
 
 // ---- handles -------------------------------------------------------------------------
 
@@ -166,7 +167,7 @@ void market_lots::begin(request_record& request, const tenant_record& tenant, st
   if (state_.records.requests.size() == 1 && request.wish_bytes > request.least_bytes) {
     const std::uint64_t limit_bytes =
         tenant.share.limit_bytes == 0 ? state_.options.capacity_bytes : tenant.share.limit_bytes;
-    const std::uint64_t left_bytes = limit_bytes - state_.records.charge_of(tenant);
+    const std::uint64_t left_bytes = limit_bytes - process_charge(state_, tenant);
     std::uint64_t more_bytes = std::min({request.wish_bytes, room, left_bytes});
     more_bytes -= more_bytes % market_granule_bytes;
     request.target_bytes = std::max(request.target_bytes, more_bytes);
@@ -332,9 +333,12 @@ bool market_lots::decide() {
   std::int64_t before_ns = state_.now_ns;
   bool is_before_guaranteed = false;
   for (const waiting_request& each : waiting_order(state_)) {
-    request_record& request = *find(each.tenant, each.request);
+    request_record& request = request_of(state_, each);
     const tenant_record& tenant = *state_.records.tenant(each.tenant);
-    if (!is_within_limit(state_, tenant, request.least_bytes)) continue;  // waits for its own gives
+    if (!is_within_limit(state_, tenant, request.least_bytes)) {
+      if (!may_give_itself(request, tenant)) state_.deny(request, market_reason::limit);
+      continue;
+    }
     const bool guaranteed = is_guaranteed(state_, tenant, request.least_bytes);
     const std::int64_t left =
         room - (guaranteed ? 0 : static_cast<std::int64_t>(reserve_bytes(state_, tenant)));
@@ -351,7 +355,7 @@ bool market_lots::decide() {
         return true;
       }
     }
-    const std::uint64_t after = claimed_bytes(state_, tenant) + request.least_bytes;
+    const std::uint64_t after = process_bytes(state_, tenant) + request.least_bytes;
     const bool is_entitled =
         guaranteed || after <= entitlements(state_)[state_.records.place_of(tenant)];
     const std::int64_t missing =
@@ -368,6 +372,25 @@ bool market_lots::decide() {
              guaranteed ? recall_kind::guaranteed : recall_kind::borrowed);
   }
   return false;
+}
+
+// What it gives itself, and idle memory of the other tenants of its process, until they have none.
+bool market_lots::may_give_itself(const request_record& request, const tenant_record& tenant) {
+  const std::uint64_t limit_bytes = tenant.share.limit_bytes;
+  if (claimed_bytes(state_, tenant) + request.least_bytes > limit_bytes) return true;
+  const std::uint64_t over_bytes =
+      process_bytes(state_, tenant) + request.least_bytes - limit_bytes;
+  bool may_come = false;
+  for (tenant_record& each : state_.records.tenants()) {
+    if (&each == &tenant || !state_.records.are_one(each, tenant)) continue;
+    const std::uint64_t charge = state_.records.charge_of(each);
+    const bool has_none = each.busy_ns >= request.since_ns + state_.options.busy_ns;
+    if (charge == 0 || !each.is_open() || each.is_overdue || has_none) continue;
+    may_come = true;
+    if (state_.now_ns >= request.deadline_ns || has_ask(state_, each)) continue;
+    ask(each, std::min(charge, over_bytes), true);
+  }
+  return may_come;
 }
 
 void market_lots::recall(const tenant_record& borrower, std::uint64_t missing_bytes,
@@ -391,9 +414,10 @@ void market_lots::recall(const tenant_record& borrower, std::uint64_t missing_by
 // A limit that was lowered is reached by recalls.
 void market_lots::recall_above_limits() {
   for (tenant_record& each : state_.records.tenants()) {
-    if (!is_above_limit(state_, each) || each.ask.request != 0 || each.is_overdue) continue;
-    if (state_.now_ns < each.cannot_ns) continue;
-    ask(each, state_.records.charge_of(each) - each.share.limit_bytes, false);
+    if (!is_above_limit(state_, each) || has_ask(state_, each) || each.is_overdue) continue;
+    const std::uint64_t charge = state_.records.charge_of(each);
+    if (charge == 0 || state_.now_ns < each.cannot_ns) continue;
+    ask(each, std::min(charge, process_charge(state_, each) - each.share.limit_bytes), false);
   }
 }
 
@@ -423,7 +447,7 @@ bool market_lots::end_deadlock() {
   const std::int64_t room = free_room(state_);
   const auto rank = [&](const request_record& each) {
     const tenant_record& of = *state_.records.tenant(each.tenant);
-    const std::uint64_t charge = state_.records.charge_of(of);
+    const std::uint64_t charge = process_charge(state_, of);
     const bool serves = std::any_of(all.begin(), all.end(), [&](const request_record& other) {
       const auto missing = static_cast<std::int64_t>(other.least_bytes) - room;
       return other.tenant != each.tenant && missing <= static_cast<std::int64_t>(charge);

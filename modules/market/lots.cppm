@@ -56,7 +56,6 @@ class market_lots {
   void grant_all();
   [[nodiscard]] bool expire();
   void retry_creates();
-  [[nodiscard]] request_record* find(std::uint64_t tenant, std::uint64_t request) noexcept;
   void begin(request_record& request, const tenant_record& tenant, std::uint64_t room);
   void advance(request_record& request);
   [[nodiscard]] owned_handle* best_free(const request_record& request,
@@ -66,6 +65,7 @@ class market_lots {
   void finish(request_record& request, tenant_record& tenant);
   [[nodiscard]] bool decide();
   void note_late();
+  [[nodiscard]] bool may_give_itself(const request_record& request, const tenant_record& tenant);
   void recall(const tenant_record& borrower, std::uint64_t missing_bytes, recall_kind kind);
   void recall_above_limits();
   void ask(tenant_record& from, std::uint64_t bytes, bool only_idle);

@@ -50,7 +50,7 @@ void market_owner::break_off(std::uint64_t connection) {
 }
 
 void market_owner::receive(std::uint64_t connection, const market_message& message,
-                           std::int64_t now_ns) {
+                           std::int64_t now_ns, std::uint64_t process) {
   check(connection != 0, "a message comes from nowhere");
   at(now_ns);
   tenant_record* const from = state_.records.tenant_of(connection);
@@ -59,7 +59,7 @@ void market_owner::receive(std::uint64_t connection, const market_message& messa
     is_good = control(connection, message);
   } else if (from == nullptr) {
     is_good = message.kind == market_kind::hello;
-    if (is_good) admission_.greet(connection, message);
+    if (is_good) admission_.greet(connection, message, process);
   } else {
     is_good = message.epoch == state_.options.epoch && dispatch(*from, message);
   }

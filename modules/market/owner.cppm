@@ -35,8 +35,10 @@ export class market_owner {
   market_owner(const market_owner&) = delete;
   market_owner& operator=(const market_owner&) = delete;
 
-  /// A message of a connection. The first one of a tenant is hello.
-  void receive(std::uint64_t connection, const market_message& message, std::int64_t now_ns);
+  /// A message of a connection. The first one of a tenant is hello. `process` is a number that no
+  /// other process has, as the system has it; 0: not known.
+  void receive(std::uint64_t connection, const market_message& message, std::int64_t now_ns,
+               std::uint64_t process = 0);
   /// A message that does not decode, or comes with the wrong descriptors.
   void reject(std::uint64_t connection, std::int64_t now_ns);
   /// The connection has ended.

@@ -12,14 +12,45 @@ namespace {
 // No age lifts a request by more classes than there are.
 constexpr std::int64_t age_max = market_priority_max;
 
+// Whether the request is of a tenant of its process.
+bool is_of(const owner_state& state, const request_record& request,
+           const tenant_record& tenant) noexcept {
+  if (request.tenant == tenant.number || tenant.process == 0)
+    return request.tenant == tenant.number;
+  const tenant_record* const from = state.records.tenant(request.tenant);
+  return from != nullptr && state.records.are_one(*from, tenant);
+}
+
+// Over the tenants of its process.
+template <class Value>
+std::uint64_t sum_of(const owner_state& state, const tenant_record& tenant,
+                     Value&& value) noexcept {
+  if (tenant.process == 0) return value(tenant);
+  std::uint64_t sum = 0;
+  for (const tenant_record& each : state.records.tenants()) {
+    if (state.records.are_one(each, tenant)) sum += value(each);
+  }
+  return sum;
+}
+
 // The bytes that its requests are waiting for.
 std::uint64_t waiting_bytes(const owner_state& state, const tenant_record& tenant) noexcept {
   std::uint64_t sum_bytes = 0;
   for (const request_record& each : state.records.requests) {
-    if (each.tenant != tenant.number) continue;
-    if (!each.is_building()) sum_bytes += each.least_bytes;
+    if (!each.is_building() && is_of(state, each, tenant)) sum_bytes += each.least_bytes;
   }
   return sum_bytes;
+}
+
+// The largest request of the last minute.
+std::uint64_t largest_bytes(const owner_state& state, const tenant_record& tenant) noexcept {
+  std::uint64_t largest = 0;
+  for (const tenant_record& each : state.records.tenants()) {
+    const bool is_recent = state.now_ns - each.largest_ns < 60'000'000'000;
+    if (is_recent && state.records.are_one(each, tenant))
+      largest = std::max(largest, each.largest_bytes);
+  }
+  return largest;
 }
 
 std::uint64_t limit_of(const owner_state& state, const tenant_record& tenant) noexcept {
@@ -30,7 +61,7 @@ std::uint64_t limit_of(const owner_state& state, const tenant_record& tenant) no
 bool has_request(const owner_state& state, const tenant_record& tenant) noexcept {
   const auto& requests = state.records.requests;
   return std::any_of(requests.begin(), requests.end(),
-                     [&](const auto& each) { return each.tenant == tenant.number; });
+                     [&](const auto& each) { return is_of(state, each, tenant); });
 }
 
 // Its guarantee, and an equal part of what is not guaranteed.
@@ -39,7 +70,10 @@ placed_bytes parts_of_device(const owner_state& state) noexcept {
   std::uint64_t rest_bytes = state.options.capacity_bytes;
   std::uint64_t count = 0;
   for (const tenant_record& each : tenants) {
-    if (!each.is_open()) continue;
+    const bool is_counted = std::any_of(tenants.data(), &each, [&](const tenant_record& other) {
+      return other.is_open() && state.records.are_one(other, each);
+    });
+    if (!each.is_open() || is_counted) continue;
     rest_bytes -= std::min(rest_bytes, each.share.guarantee_bytes);
     ++count;
   }
@@ -73,7 +107,7 @@ void pass_time(owner_state& state, std::int64_t now_ns) noexcept {
   for (tenant_record& each : state.records.tenants()) {
     if (!each.is_open()) continue;
     const double unused_bytes = static_cast<double>(parts[state.records.place_of(each)]) -
-                                static_cast<double>(state.records.charge_of(each));
+                                static_cast<double>(process_charge(state, each));
     each.credit_byte_s = (each.credit_byte_s + unused_bytes * passed_s) * kept;
     all_wait = all_wait && has_request(state, each);
   }
@@ -118,28 +152,45 @@ std::uint64_t claimed_bytes(const owner_state& state, const tenant_record& tenan
   return sum_bytes;
 }
 
+std::uint64_t process_bytes(const owner_state& state, const tenant_record& tenant) noexcept {
+  return sum_of(state, tenant,
+                [&](const tenant_record& each) { return claimed_bytes(state, each); });
+}
+
+std::uint64_t process_charge(const owner_state& state, const tenant_record& tenant) noexcept {
+  return sum_of(state, tenant,
+                [&](const tenant_record& each) { return state.records.charge_of(each); });
+}
+
+bool has_ask(const owner_state& state, const tenant_record& tenant) noexcept {
+  return sum_of(state, tenant, [](const tenant_record& each) {
+           return std::uint64_t{each.ask.request != 0 ? 1U : 0U};
+         }) != 0;
+}
+
 bool is_within_limit(const owner_state& state, const tenant_record& tenant,
                      std::uint64_t more_bytes) noexcept {
   const std::uint64_t limit_bytes = tenant.share.limit_bytes;
   if (limit_bytes == 0) return true;
-  const std::uint64_t claimed = claimed_bytes(state, tenant);
+  const std::uint64_t claimed = process_bytes(state, tenant);
   return claimed <= limit_bytes && more_bytes <= limit_bytes - claimed;
 }
 
 bool is_above_limit(const owner_state& state, const tenant_record& tenant) noexcept {
   return tenant.is_open() && tenant.share.limit_bytes != 0 &&
-         state.records.charge_of(tenant) > tenant.share.limit_bytes;
+         process_charge(state, tenant) > tenant.share.limit_bytes;
 }
 
 std::uint64_t reserve_bytes(const owner_state& state, const tenant_record& borrower) noexcept {
   std::uint64_t sum_bytes = 0;
   for (const tenant_record& each : state.records.tenants()) {
-    if (!each.is_there() || each.has_ended || &each == &borrower || each.share.elastic) continue;
-    const std::uint64_t charge = claimed_bytes(state, each);
+    if (!each.is_there() || each.has_ended || each.share.elastic ||
+        !is_first(state.records, each) || state.records.are_one(each, borrower))
+      continue;
+    const std::uint64_t charge = process_bytes(state, each);
     if (charge >= each.share.guarantee_bytes) continue;
-    const bool is_recent = state.now_ns - each.largest_ns < 60'000'000'000;
     const std::uint64_t kept_bytes =
-        std::max(state.options.reserve_bytes, is_recent ? each.largest_bytes : 0);
+        std::max(state.options.reserve_bytes, largest_bytes(state, each));
     sum_bytes += std::min(each.share.guarantee_bytes - charge, kept_bytes);
   }
   return sum_bytes;
@@ -148,8 +199,8 @@ std::uint64_t reserve_bytes(const owner_state& state, const tenant_record& borro
 market_reach reach_of(const owner_state& state, const tenant_record& tenant) noexcept {
   market_reach reach{state.options.capacity_bytes, 0, tenant.share};
   for (const tenant_record& each : state.records.tenants()) {
-    if (!each.is_there() || each.has_ended || each.is_waiting_to_join || &each == &tenant ||
-        each.share.elastic)
+    if (!each.is_there() || each.has_ended || each.is_waiting_to_join || each.share.elastic ||
+        !is_first(state.records, each) || state.records.are_one(each, tenant))
       continue;
     reach.kept_bytes += std::min(each.share.guarantee_bytes, state.options.reserve_bytes);
   }
@@ -158,13 +209,13 @@ market_reach reach_of(const owner_state& state, const tenant_record& tenant) noe
 
 bool is_guaranteed(const owner_state& state, const tenant_record& tenant,
                    std::uint64_t more_bytes) noexcept {
-  return claimed_bytes(state, tenant) + more_bytes <= tenant.share.guarantee_bytes;
+  return process_bytes(state, tenant) + more_bytes <= tenant.share.guarantee_bytes;
 }
 
 std::uint32_t class_of(const owner_state& state, const tenant_record& tenant) noexcept {
   std::int64_t oldest_ns = state.now_ns;
   for (const request_record& each : state.records.requests) {
-    if (each.tenant == tenant.number) oldest_ns = std::min(oldest_ns, each.since_ns);
+    if (is_of(state, each, tenant)) oldest_ns = std::min(oldest_ns, each.since_ns);
   }
   const std::int64_t age = (state.now_ns - oldest_ns) / state.options.age_ns;
   return tenant.share.priority + static_cast<std::uint32_t>(std::min<std::int64_t>(age, age_max));
@@ -233,8 +284,8 @@ placed_bytes entitlements(const owner_state& state) noexcept {
   rest -= static_cast<std::int64_t>(state.records.sums().quarantined_bytes + late_bytes(state));
   std::uint32_t level = 0;
   for (std::size_t i = 0; i < tenants.size(); ++i) {
-    if (!tenants[i].is_there()) continue;
-    most[i] = std::min(claimed_bytes(state, tenants[i]) + waiting_bytes(state, tenants[i]),
+    if (!tenants[i].is_there() || !is_first(state.records, tenants[i])) continue;
+    most[i] = std::min(process_bytes(state, tenants[i]) + waiting_bytes(state, tenants[i]),
                        limit_of(state, tenants[i]));
     entitled[i] = std::min(most[i], tenants[i].share.guarantee_bytes);
     rest -= static_cast<std::int64_t>(entitled[i]);
@@ -260,6 +311,12 @@ placed_bytes entitlements(const owner_state& state) noexcept {
       rest -= static_cast<std::int64_t>(part);
     }
   }
+  for (std::size_t i = 0; i < tenants.size(); ++i) {  // of one process the first place has it
+    for (std::size_t first = 0; first < i && tenants[i].process != 0; ++first) {
+      if (state.records.are_one(tenants[first], tenants[i]))
+        entitled[i] = std::max(entitled[i], entitled[first]);
+    }
+  }
   return entitled;
 }
 
@@ -273,7 +330,7 @@ std::vector<giver> givers(const owner_state& state, const tenant_record& borrowe
   std::vector<giver> found;
   for (std::size_t i = 0; i < tenants.size(); ++i) {
     const tenant_record& each = tenants[i];
-    if (!each.is_open() || &each == &borrower || each.ask.request != 0 || each.is_overdue) continue;
+    if (!each.is_open() || &each == &borrower || has_ask(state, each) || each.is_overdue) continue;
     if ((late & state.records.bit_of(each)) != 0) continue;
     if (state.now_ns < (is_idle ? each.busy_ns : each.cannot_ns)) continue;
     if (kind == recall_kind::borrowed && state.now_ns < each.peace_ns) continue;
@@ -281,8 +338,17 @@ std::vector<giver> givers(const owner_state& state, const tenant_record& borrowe
                                          ? std::max(entitled[i], each.share.guarantee_bytes)
                                          : each.share.guarantee_bytes;
     const std::uint64_t charge = state.records.charge_of(each);
-    if (charge > kept_bytes && charge > staying[i])
-      found.push_back({each.number, std::min(charge - kept_bytes, charge - staying[i])});
+    const std::uint64_t sum_bytes = process_charge(state, each);
+    if (sum_bytes <= kept_bytes || charge <= staying[i]) continue;
+    const giver made{each.number, std::min(sum_bytes - kept_bytes, charge - staying[i])};
+    const auto other = std::find_if(found.begin(), found.end(), [&](const giver& one) {
+      return state.records.are_one(*state.records.tenant(one.tenant), each);
+    });
+    if (other == found.end()) {
+      found.push_back(made);
+    } else if (other->overage_bytes < made.overage_bytes) {
+      *other = made;  // one of a process at a time
+    }
   }
   const auto level = [&](const giver& each) {
     return state.records.tenant(each.tenant)->share.priority;

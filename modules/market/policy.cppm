@@ -4,6 +4,9 @@
 // vmm.market:policy - which request goes first, what a tenant is entitled to, which tenant gives.
 // Functions of an owner's state, without effects except those of pass_time(). Internal.
 //
+// Tenants of one process have one share: limits, guarantees, entitlements and credits are of what
+// they have together, in these functions' "tenant".
+//
 // Entitled is a guarantee, and of what remains, class by class, equal shares up to each limit and
 // demand. A tenant earns credit for the part of the device that it does not use, and pays for what
 // it uses beyond it: in a class the request of the larger credit goes first.
@@ -27,6 +30,14 @@ void pass_time(owner_state& state, std::int64_t now_ns) noexcept;
 /// A tenant's charge, and what was decided for it and is being collected.
 export [[nodiscard]] std::uint64_t claimed_bytes(const owner_state& state,
                                                  const tenant_record& tenant) noexcept;
+/// The same of all tenants of its process.
+export [[nodiscard]] std::uint64_t process_bytes(const owner_state& state,
+                                                 const tenant_record& tenant) noexcept;
+/// What they are charged.
+[[nodiscard]] std::uint64_t process_charge(const owner_state& state,
+                                           const tenant_record& tenant) noexcept;
+/// Whether one of them has an ask that has not ended.
+[[nodiscard]] bool has_ask(const owner_state& state, const tenant_record& tenant) noexcept;
 /// Whether a tenant with `more_bytes` has at most its limit.
 [[nodiscard]] bool is_within_limit(const owner_state& state, const tenant_record& tenant,
                                    std::uint64_t more_bytes) noexcept;

@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -111,6 +112,16 @@ int process_of(int connection) noexcept {
 #else
   return -1;
 #endif
+}
+
+std::uint64_t identity_of(int connection, int process) noexcept {
+  constexpr auto process_files = 0x50494446;  // the type of a file system whose inodes are unique
+  struct statfs system{};
+  struct stat facts{};
+  if (process >= 0 && ::fstatfs(process, &system) == 0 && system.f_type == process_files &&
+      ::fstat(process, &facts) == 0)
+    return facts.st_ino;
+  return static_cast<std::uint64_t>(std::max(process_number(connection), 0));
 }
 
 void block_signals(signals_before& before) noexcept {

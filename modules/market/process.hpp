@@ -44,6 +44,10 @@ void wait_for_events(watched* list, std::size_t count, std::int64_t until_ns) no
 /// ended; -1 where the kernel has none.
 [[nodiscard]] int process_of(int connection) noexcept;
 
+/// A number that no other process has, of that at the other end, whose descriptor `process` is (or
+/// -1). Before Linux 6.9 its process number. 0: it is of a namespace that this process cannot see.
+[[nodiscard]] std::uint64_t identity_of(int connection, int process) noexcept;
+
 /// No signal handler of the program runs on a thread that is started between the two.
 struct signals_before {
   alignas(8) std::byte bytes[128];

@@ -137,6 +137,17 @@ tenant_record* market_records::tenant_of(std::uint64_t connection) noexcept {
   return found == tenants_.end() ? nullptr : &*found;
 }
 
+bool market_records::are_one(const tenant_record& a, const tenant_record& b) const noexcept {
+  if (a.number == b.number || a.process == 0) return a.number == b.number;
+  return a.process == b.process && a.group == b.group && a.name == b.name &&
+         a.has_ended == b.has_ended && a.is_there() && b.is_there();
+}
+
+bool is_first(const market_records& records, const tenant_record& tenant) noexcept {
+  return std::none_of(records.tenants().data(), &tenant,
+                      [&](const tenant_record& each) { return records.are_one(each, tenant); });
+}
+
 // ---- audits --------------------------------------------------------------------------
 
 status market_records::validate() const noexcept {

@@ -87,6 +87,7 @@ export struct ask_record {
 export struct tenant_record {
   std::uint64_t number = 0;      ///< 0: the place is free
   std::uint64_t connection = 0;  ///< 0: it has none
+  std::uint64_t process = 0;     ///< that it is of; 0: not known
   market_key resume{};
   market_name name{};
   std::uint64_t group = 0;
@@ -155,6 +156,9 @@ export class market_records {
   [[nodiscard]] tenant_record* tenant(std::uint64_t number) noexcept;
   [[nodiscard]] const tenant_record* tenant(std::uint64_t number) const noexcept;
   [[nodiscard]] tenant_record* tenant_of(std::uint64_t connection) noexcept;
+  /// Whether they are tenants of one process, group and name, which have one share together; a
+  /// tenant and itself.
+  [[nodiscard]] bool are_one(const tenant_record& a, const tenant_record& b) const noexcept;
   [[nodiscard]] std::span<tenant_record> tenants() noexcept { return tenants_; }
   [[nodiscard]] std::span<const tenant_record> tenants() const noexcept { return tenants_; }
   [[nodiscard]] std::uint64_t bit_of(const tenant_record& tenant) const noexcept {
@@ -189,5 +193,9 @@ export class market_records {
   std::array<std::uint64_t, market_tenants_max> charges_{};
   market_sums sums_;
 };
+
+/// Whether no tenant of its process has an earlier place: it stands for them all.
+export [[nodiscard]] bool is_first(const market_records& records,
+                                   const tenant_record& tenant) noexcept;
 
 }  // namespace vmm

@@ -1,7 +1,12 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The sources of a process that are one tenant, and the loans of a source.
+// The sources of a process that are one tenant, the loans of a source, and waits for an owner.
+module;
+#include <cerrno>
+
+#include "process.hpp"
+
 module vmm.market;
 
 import vmm.backend;
@@ -9,6 +14,34 @@ import vmm.base;
 import vmm.std;
 
 namespace vmm {
+
+// ---- waits ---------------------------------------------------------------------------
+
+wait_end wait_for(std::unique_lock<std::mutex>& held, std::condition_variable& changed,
+                  std::int64_t until_ns, const std::function<bool()>& is_done) {
+  constexpr std::int64_t slice_ns = 100'000'000;
+  while (!is_done()) {
+    const std::int64_t rest_ns = until_ns - unix_os::clock_ns();
+    if (rest_ns <= 0) return wait_end::late;
+    const bool is_interruptible = unix_os::is_interruptible();
+    if (!is_interruptible && until_ns == std::numeric_limits<std::int64_t>::max()) {
+      changed.wait(held, is_done);
+      return wait_end::done;
+    }
+    const std::int64_t next_ns = is_interruptible ? std::min(rest_ns, slice_ns) : rest_ns;
+    if (changed.wait_for(held, std::chrono::nanoseconds(next_ns), is_done)) return wait_end::done;
+    held.unlock();
+    const bool is_over = unix_os::is_interrupted();
+    held.lock();
+    if (is_over) return wait_end::interrupted;
+  }
+  return wait_end::done;
+}
+
+error interrupted_wait() noexcept {
+  return {errc::unavailable, call::none, EINTR, errno_name(EINTR),
+          "the wait for the owner of the device's memory was interrupted"};
+}
 
 // ---- loans ---------------------------------------------------------------------------
 
@@ -56,32 +89,15 @@ std::uint64_t source_loans::bytes() {
 
 namespace {
 
-std::atomic<guarantee_claim> claim_of_process = nullptr;
-
-struct held_claim {
-  explicit held_claim(const tenant_options& of)
-      : claim(claim_of_process.load(std::memory_order_acquire)),
-        uuid(market_device_text(of.device)),
-        is_held(of.share.guarantee_bytes != 0 && (claim == nullptr || claim(uuid.c_str(), 1))) {}
-  held_claim(const held_claim&) = delete;
-  held_claim& operator=(const held_claim&) = delete;
-  ~held_claim() {
-    if (is_held && claim != nullptr) (void)claim(uuid.c_str(), -1);
-  }
-
-  const guarantee_claim claim;
-  const std::string uuid;
-  const bool is_held;
-};
-
 // Owned by its members, which are removed while no callback runs.
 struct joint_source {
-  explicit joint_source(const tenant_options& of) : options(of), guarantee(of) {}
+  explicit joint_source(const tenant_options& of) : options(of) {}
 
-  tenant_options options;
-  held_claim guarantee;     // until `inside` has left
+  const tenant_options options;
   std::shared_mutex calls;  // shared over callbacks
   std::vector<source_callbacks> members;
+  // Under the table's lock: `inside` is null while it joins and while it leaves.
+  std::size_t member_count = 0;
   std::unique_ptr<memory_source> inside;
 
   static std::uint64_t ask(void* of, const recall_request& what) noexcept {
@@ -120,14 +136,42 @@ struct joint_table {
   }
 
   const process_mark made_in{};
-  std::mutex mutex;                // over a join, which may wait for guarantees, and an end
-  std::mutex listing;              // over changes of the list
-  std::vector<joint_source*> all;  // each has a member
+  std::mutex mutex;                 // over no wait except for `changed`
+  std::condition_variable changed;  // a source has joined or left
+  std::vector<joint_source*> all;
+};
+
+// In the table while it joins, and where that failed not any more.
+class joining {
+ public:
+  joining(joint_table& table, std::unique_ptr<joint_source> made) : table_(table) {
+    table.all.push_back(made.get());
+    joint_ = made.release();
+  }
+  joining(const joining&) = delete;
+  joining& operator=(const joining&) = delete;
+  ~joining() {
+    const std::unique_ptr<joint_source> failed(joint_);
+    const std::lock_guard<std::mutex> lock(table_.mutex);
+    if (failed) std::erase(table_.all, failed.get());
+    table_.changed.notify_all();
+  }
+  [[nodiscard]] joint_source& joint() const noexcept { return *joint_; }
+  void succeed(std::unique_ptr<memory_source> inside) {
+    const std::lock_guard<std::mutex> lock(table_.mutex);
+    joint_->inside = std::move(inside);
+    joint_->member_count = 1;
+    joint_ = nullptr;
+  }
+
+ private:
+  joint_table& table_;
+  joint_source* joint_ = nullptr;
 };
 
 class member_source final : public memory_source {
  public:
-  // Under the table's lock.
+  // Counted among the members.
   member_source(joint_source& joint, const source_callbacks& callbacks)
       : joint_(joint), of_(callbacks.of) {
     const std::lock_guard<std::shared_mutex> lock(joint_.calls);
@@ -135,22 +179,21 @@ class member_source final : public memory_source {
   }
   member_source(const member_source&) = delete;
   member_source& operator=(const member_source&) = delete;
-  // The last one leaves the market, before another may join.
   ~member_source() override {
-    joint_table& table = joint_table::here();
-    const std::lock_guard<std::mutex> turn(table.mutex);
-    bool is_last = false;
     {
       const std::lock_guard<std::shared_mutex> lock(joint_.calls);
       std::erase_if(joint_.members, [this](const auto& each) { return each.of == of_; });
-      is_last = joint_.members.empty();
     }
-    if (!is_last) return;
-    {
-      const std::lock_guard<std::mutex> lock(table.listing);
-      std::erase(table.all, &joint_);
+    leave(joint_);
+  }
+  [[nodiscard]] static std::unique_ptr<memory_source> make(joint_source& joint,
+                                                           const source_callbacks& callbacks) {
+    try {
+      return std::make_unique<member_source>(joint, callbacks);
+    } catch (...) {
+      leave(joint);
+      throw;
     }
-    delete &joint_;
   }
 
   [[nodiscard]] status take(const lot_request& what, lent_list& out) override {
@@ -168,6 +211,22 @@ class member_source final : public memory_source {
   [[nodiscard]] source_loans& loans() noexcept override { return joint_.inside->loans(); }
 
  private:
+  // The last one leaves the market, before another with its options joins.
+  static void leave(joint_source& joint) {
+    joint_table& table = joint_table::here();
+    std::unique_ptr<memory_source> ended;
+    {
+      const std::lock_guard<std::mutex> lock(table.mutex);
+      if (--joint.member_count != 0) return;
+      ended = std::move(joint.inside);
+    }
+    ended.reset();
+    const std::unique_ptr<joint_source> gone(&joint);
+    const std::lock_guard<std::mutex> lock(table.mutex);
+    std::erase(table.all, gone.get());
+    table.changed.notify_all();
+  }
+
   joint_source& joint_;
   void* of_;
 };
@@ -177,37 +236,40 @@ class member_source final : public memory_source {
 result<std::unique_ptr<memory_source>> join_market_once(const tenant_options& options,
                                                         const source_callbacks& callbacks) {
   joint_table& table = joint_table::here();
-  const std::lock_guard<std::mutex> lock(table.mutex);
-  for (joint_source* const each : table.all) {
-    if (each->options == options)
-      return std::unique_ptr<memory_source>(std::make_unique<member_source>(*each, callbacks));
+  std::unique_lock<std::mutex> lock(table.mutex);
+  const auto find = [&] {
+    return std::find_if(table.all.begin(), table.all.end(),
+                        [&](const joint_source* each) { return each->options == options; });
+  };
+  const auto is_settled = [&] {
+    const auto found = find();
+    return found == table.all.end() || (*found)->inside != nullptr;
+  };
+  if (wait_for(lock, table.changed, std::numeric_limits<std::int64_t>::max(), is_settled) !=
+      wait_end::done)
+    return interrupted_wait();
+  if (const auto found = find(); found != table.all.end()) {
+    joint_source& joint = **found;
+    ++joint.member_count;
+    lock.unlock();
+    return member_source::make(joint, callbacks);
   }
-  {
-    const std::lock_guard<std::mutex> listing(table.listing);
-    table.all.reserve(table.all.size() + 1);
-  }
-  auto made = std::make_unique<joint_source>(options);
-  tenant_options own = options;
-  if (!made->guarantee.is_held) own.leave_guarantee();
-  auto joined = join_market(own, {made.get(), joint_source::ask, joint_source::drop});
+  joining entry(table, std::make_unique<joint_source>(options));
+  lock.unlock();
+  joint_source& joint = entry.joint();
+  auto joined = join_market(options, {&joint, joint_source::ask, joint_source::drop});
   if (!joined) return joined;
-  made->inside = std::move(*joined);
-  auto member = std::make_unique<member_source>(*made, callbacks);
-  const std::lock_guard<std::mutex> listing(table.listing);
-  table.all.push_back(made.release());
-  return std::unique_ptr<memory_source>(std::move(member));
-}
-
-void set_guarantee_claim(guarantee_claim claim) noexcept {
-  claim_of_process.store(claim, std::memory_order_release);
+  entry.succeed(std::move(*joined));
+  return member_source::make(joint, callbacks);
 }
 
 std::uint64_t market_charged_bytes(const market_key& device) {
   joint_table& table = joint_table::here();
-  const std::lock_guard<std::mutex> lock(table.listing);
+  const std::lock_guard<std::mutex> lock(table.mutex);
   std::uint64_t bytes = 0;
   for (const joint_source* const each : table.all) {
-    if (each->options.device == device) bytes += each->inside->totals().charged_bytes;
+    if (each->inside != nullptr && each->options.device == device)
+      bytes += each->inside->totals().charged_bytes;
   }
   return bytes;
 }

@@ -91,6 +91,8 @@ class tenant_source final : public memory_source {
   std::thread socket_thread_, callback_thread_;
 };
 
+constexpr std::int64_t never_ns = std::numeric_limits<std::int64_t>::max();
+
 std::string socket_path(const tenant_options& options) {
   return options.directory + "/" + market_socket_name(options.device);
 }
@@ -156,14 +158,14 @@ status tenant_source::start() {
     return has_hung || machine_.stage() == tenant_stage::open ||
            machine_.stage() == tenant_stage::refused;
   };
-  const auto wait_ns = std::max<std::int64_t>(until_ns - unix_os::clock_ns(), 0);
-  if (!conditions_->changed.wait_for(held, std::chrono::nanoseconds(wait_ns), is_over) &&
-      is_starting_) {
-    conditions_->changed.wait(held, [this] { return !is_starting_; });
-    if (connected_.failure == 0)
-      (void)conditions_->changed.wait_for(held, std::chrono::milliseconds(options_.timeout_ms),
-                                          is_over);
+  wait_end end = wait_for(held, conditions_->changed, until_ns, is_over);
+  if (end == wait_end::late && is_starting_) {
+    end = wait_for(held, conditions_->changed, never_ns, [this] { return !is_starting_; });
+    const std::int64_t more_ns = std::int64_t{options_.timeout_ms} * 1'000'000;
+    if (end == wait_end::done && connected_.failure == 0)
+      end = wait_for(held, conditions_->changed, unix_os::clock_ns() + more_ns, is_over);
   }
+  if (end == wait_end::interrupted) return interrupted_wait();
   if (machine_.stage() == tenant_stage::open) return {};
   if (machine_.stage() == tenant_stage::refused) {
     detail_text why;
@@ -197,7 +199,14 @@ status tenant_source::take(const lot_request& what, lent_list& out) {
   act();
   flush();
   unix_os::wake(wake_);  // for its deadline
-  conditions_->changed.wait(held, [&] { return outcomes_.contains(request); });
+  const auto is_over = [&] { return outcomes_.contains(request); };
+  if (wait_for(held, conditions_->changed, never_ns, is_over) == wait_end::interrupted) {
+    machine_.cancel(request);
+    outcomes_.erase(request);
+    act();
+    flush();
+    return interrupted_wait();
+  }
   const outcome end = std::move(outcomes_.at(request));
   outcomes_.erase(request);
   if (!end.is_granted) return take_error(end.reason, end.refusal);
@@ -235,9 +244,7 @@ void tenant_source::give(std::span<const lent_handle> handles) noexcept {
 source_totals tenant_source::totals() const noexcept {
   const guard held(mutex_);
   const market_reach reach = machine_.reach();
-  const bool is_shown = options_.shown_bytes != 0 && reach.share.guarantee_bytes == 0;
-  return {is_shown ? options_.shown_bytes : reach.total_bytes(), machine_.handles().held_bytes(),
-          reach.most_bytes()};
+  return {reach.total_bytes(), machine_.handles().held_bytes(), reach.most_bytes()};
 }
 
 std::string tenant_source::last_refusal() const {

@@ -115,8 +115,9 @@ export class memory_source {
   /// Requires: bytes that are a positive multiple of market_granule_bytes. Effects: appends handles
   /// of exactly `what.bytes` to `out`, in descending sizes. Waits until they come or are refused,
   /// at most `what.within_ns`. Errors: out_of_memory (the text names the holders), over_budget (the
-  /// limit, or, with what the tenant has, more than it can have: at once), unavailable (no owner),
-  /// not_permitted (a forked child).
+  /// limit, or, with what the tenant has, more than it can have: at once), unavailable (no owner;
+  /// with EINTR a vmm::share_interruption of the thread has ended the wait, and the request with
+  /// it), not_permitted (a forked child).
   [[nodiscard]] virtual status take(const lot_request& what, lent_list& out) = 0;
   /// Effects: none; refuses bytes that take() can never return to this tenant. Errors:
   /// out_of_memory, over_budget (the limit). Cost: a lock.
@@ -139,6 +140,13 @@ export class memory_source {
   source_loans loans_;
 };
 
+// A wait on this thread, whose unix_os::interruption is called without the lock.
+enum class wait_end : std::uint8_t { done, late, interrupted };
+[[nodiscard]] wait_end wait_for(std::unique_lock<std::mutex>& held,
+                                std::condition_variable& changed, std::int64_t until_ns,
+                                const std::function<bool()>& is_done);
+[[nodiscard]] error interrupted_wait() noexcept;
+
 /// How a process becomes a tenant.
 export struct tenant_options {
   std::string directory{};  ///< of the owner's socket
@@ -151,11 +159,6 @@ export struct tenant_options {
   std::uint32_t timeout_ms = 1000;  ///< for the owner's start and its welcome
   std::uint32_t wait_ms = 0;        ///< beside it, for a guarantee that does not fit yet
   std::string program{};            ///< starts an owner where none is; empty: none is started
-  /// The total that a tenant without a guarantee shows; 0: its limit, or the owner's memory.
-  std::uint64_t shown_bytes = 0;
-
-  /// Another tenant of the process has the guarantee; it stays the total.
-  void leave_guarantee() noexcept { shown_bytes = std::exchange(share.guarantee_bytes, 0); }
 
   friend bool operator==(const tenant_options&, const tenant_options&) = default;
 };
@@ -191,21 +194,16 @@ export template <class CudaDriver>
 
 /// Effects: joins the device's owner, and starts one by `program` where none listens.
 /// Errors: unavailable, not_permitted, bad_option, out_of_memory (the guarantees do not fit; the
-/// text has the holders), foreign_error.
+/// text has the holders), foreign_error; as take() for an interruption.
 /// Cost: a connection and a thread.
 export [[nodiscard]] result<std::unique_ptr<memory_source>> join_market(
     const tenant_options& options, const source_callbacks& callbacks);
 
 /// The same once for equal options: the drivers of a process are one tenant, with one share. A
-/// request of the owner goes to one after the other.
+/// request of the owner goes to one after the other. A join that waits delays only those of equal
+/// options.
 export [[nodiscard]] result<std::unique_ptr<memory_source>> join_market_once(
     const tenant_options& options, const source_callbacks& callbacks);
-
-/// Whether the tenants here may have a guarantee of the device, by its UUID; those of another
-/// library in the process may have it instead. `change`: 1 before a join, -1 after an end.
-export using guarantee_claim = bool(*)(const char* uuid, int change);
-/// Effects: join_market_once() calls it from now on. Errors: none.
-export void set_guarantee_claim(guarantee_claim claim) noexcept;
 
 /// The memory of a device that the tenants of join_market_once() in this process hold. Errors:
 /// none; throws std::bad_alloc. Cost: a lock for each.

@@ -83,6 +83,7 @@ void owner_state::deny(const request_record& request, market_reason reason) {
   if (const tenant_record* const to = records.tenant(request.tenant); to != nullptr) {
     message.tenant = to->number;
     message.share = to->share;
+    message.job = process_bytes(*this, *to);
     message.unit_bytes = reach_of(*this, *to).kept_bytes;
     send(*to, message);
   }

@@ -16,6 +16,14 @@ bool is_whole(std::uint64_t bytes) noexcept {
   return bytes != 0 && bytes % market_granule_bytes == 0;
 }
 
+// At least what was requested once it is whole, and never more than was wished for.
+bool has_good_size(std::span<const market_handle> lot, const market_tenant::wanted& what,
+                   bool is_whole) noexcept {
+  std::uint64_t sum_bytes = 0;
+  for (const market_handle& each : lot) sum_bytes += each.size_bytes();
+  return sum_bytes <= what.wish_bytes && (!is_whole || sum_bytes >= what.least_bytes);
+}
+
 }  // namespace
 
 held_handle* held_handles::find(std::uint64_t id) noexcept {
@@ -166,18 +174,6 @@ bool market_tenant::greet(const market_message& message, std::int64_t now_ns) {
   return true;
 }
 
-void market_tenant::take_refusal(const market_message& message) {
-  stage_ = tenant_stage::refused;
-  for (std::size_t i = 0; i < pending_.size();) {
-    if (pending_[i].is_granted) {
-      ++i;
-    } else {
-      end(pending_[i].request, message);
-    }
-  }
-  actions_.push_back({.kind = tenant_action::what::close, .message = message});
-}
-
 // ---- messages ------------------------------------------------------------------------
 
 void market_tenant::receive(const market_message& message, std::int64_t now_ns) {
@@ -195,13 +191,17 @@ void market_tenant::receive(const market_message& message, std::int64_t now_ns) 
 bool market_tenant::dispatch(const market_message& message, std::int64_t now_ns) {
   if (message.kind == market_kind::welcome) return greet(message, now_ns);
   if (message.kind == market_kind::refused) {
-    take_refusal(message);
+    stage_ = tenant_stage::refused;
+    for (const pending& each : std::vector<pending>(pending_)) {
+      if (!each.is_granted) end(each.request, &message);
+    }
+    actions_.push_back({.kind = tenant_action::what::close, .message = message});
     return true;
   }
   if (stage_ != tenant_stage::open) return false;
   switch (message.kind) {
     case market_kind::grant: return take_grant(message);
-    case market_kind::denied: end(message.request, message); return true;
+    case market_kind::denied: end(message.request, &message); return true;
     case market_kind::given:
       for (const market_handle& each : held_.record(message.request))
         actions_.push_back({.kind = tenant_action::what::drop, .handle = each});
@@ -217,13 +217,6 @@ bool market_tenant::dispatch(const market_message& message, std::int64_t now_ns)
       return true;
     default: return false;
   }
-}
-
-// At least what was requested once it is whole, and never more than was wished for.
-bool market_tenant::pending::has_good_size(bool is_whole) const noexcept {
-  std::uint64_t sum_bytes = 0;
-  for (const market_handle& each : lot) sum_bytes += each.size_bytes();
-  return sum_bytes <= what.wish_bytes && (!is_whole || sum_bytes >= what.least_bytes);
 }
 
 bool market_tenant::take_grant(const market_message& message) {
@@ -249,7 +242,7 @@ bool market_tenant::take_grant(const market_message& message) {
     }
   }
   if (!late.empty()) give(late);
-  if (is_wanted && !request->has_good_size(!message.more)) return false;
+  if (is_wanted && !has_good_size(request->lot, request->what, !message.more)) return false;
   if (is_wanted && !message.more) {
     request->is_granted = true;
     actions_.push_back({.kind = tenant_action::what::granted, .request = message.request});
@@ -318,15 +311,27 @@ std::vector<market_handle> market_tenant::take_lot(std::uint64_t request) {
   return lot;
 }
 
-void market_tenant::end(std::uint64_t request, const market_message& why) {
+void market_tenant::end(std::uint64_t request, const market_message* why) {
   pending* const found = pending_.find(request);
   if (found == nullptr) return;
   std::vector<market_handle> parts = std::move(found->lot);
   const bool was_granted = found->is_granted;
   pending_.erase(pending_.begin() + (found - pending_.data()));
   if (!parts.empty()) give(parts);
-  if (was_granted) return;
-  actions_.push_back({.kind = tenant_action::what::denied, .request = request, .message = why});
+  if (was_granted || why == nullptr) return;
+  actions_.push_back({.kind = tenant_action::what::denied, .request = request, .message = *why});
+}
+
+void market_tenant::cancel(std::uint64_t request, const market_message* why) {
+  const pending* const found = pending_.find(request);
+  if (found == nullptr) return;
+  if (!found->is_granted) {
+    market_message message;
+    message.kind = market_kind::cancel;
+    message.request = request;
+    send(message);
+  }
+  end(request, why);
 }
 
 void market_tenant::tick(std::int64_t now_ns) {
@@ -338,18 +343,12 @@ void market_tenant::tick(std::int64_t now_ns) {
       continue;
     }
     const std::uint64_t request = each.request;
-    if (stage_ == tenant_stage::open) {
-      market_message message;
-      message.kind = market_kind::cancel;
-      message.request = request;
-      send(message);
-    }
     market_message why;
     why.kind = market_kind::denied;
     why.reason = market_reason::deadline;
     why.bytes = capacity_bytes_;
     why.wish_bytes = each.what.least_bytes;
-    end(request, why);
+    cancel(request, &why);
   }
 }
 

@@ -107,6 +107,8 @@ export class market_tenant {
   };
   /// Requires: positive multiples of market_granule_bytes. Returns the request's number.
   [[nodiscard]] std::uint64_t want(const wanted& what, std::int64_t now_ns);
+  /// Ends a request. What it has is given back; without `why` no action reports its end.
+  void cancel(std::uint64_t request, const market_message* why = nullptr);
   /// The lot of a request that was granted, once.
   [[nodiscard]] std::vector<market_handle> take_lot(std::uint64_t request);
   /// Requires: handles of lots, unmapped; must_clear where they were not cleared. Others
@@ -144,7 +146,6 @@ export class market_tenant {
     std::int64_t deadline_ns = 0;
     std::vector<market_handle> lot{};  // parts that have come
     bool is_granted = false;           // waits for take_lot()
-    [[nodiscard]] bool has_good_size(bool is_whole) const noexcept;
   };
   struct pending_list : std::vector<pending> {
     [[nodiscard]] pending* find(std::uint64_t request) noexcept;
@@ -154,9 +155,8 @@ export class market_tenant {
   [[nodiscard]] bool greet(const market_message& message, std::int64_t now_ns);
   [[nodiscard]] bool take_grant(const market_message& message);
   void take_drop(const market_message& message);
-  void take_refusal(const market_message& message);
   void send_want(const pending& each, std::int64_t now_ns);
-  void end(std::uint64_t request, const market_message& why);
+  void end(std::uint64_t request, const market_message* why);
   void send(market_message message);
 
   identity self_;

@@ -185,13 +185,14 @@ export struct market_message {
   /// welcome, view, denied: what the guarantees of others keep from this tenant
   std::uint64_t unit_bytes = 0;
   std::uint64_t tenant = 0;  ///< welcome, denied; hello: to resume, else 0; set_share
-  std::uint64_t job = 0;     ///< hello: handles of one job are not cleared; 0: none
-  market_key device{};       ///< hello: the device's identity
-  market_key key{};          ///< hello: the group's secret; welcome: to resume
-  market_key resume{};       ///< hello: the key of the welcome
-  market_name name{};        ///< hello
-  market_name group{};       ///< hello
-  market_share share{};      ///< hello, set_share, view, denied
+  /// hello: handles of one job are not cleared; 0: none. denied: what the process' tenants hold
+  std::uint64_t job = 0;
+  market_key device{};   ///< hello: the device's identity
+  market_key key{};      ///< hello: the group's secret; welcome: to resume
+  market_key resume{};   ///< hello: the key of the welcome
+  market_name name{};    ///< hello
+  market_name group{};   ///< hello
+  market_share share{};  ///< hello, set_share, view, denied
   std::uint32_t handle_count = 0;
   std::uint32_t row_count = 0;
   std::array<market_handle, market_handles_max> handles{};

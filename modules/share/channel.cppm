@@ -42,7 +42,8 @@ export struct share_watch {
   void* context = nullptr;
 };
 
-/// Ends this thread's waits for peers while it lives. The innermost one counts.
+/// Ends this thread's waits for peers, and for an owner of memory, while it lives. The innermost
+/// one counts.
 export class share_interruption {
  public:
   /// Waits call `is_over` at least ten times a second. If it returns true, the call fails with

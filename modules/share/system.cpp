@@ -46,14 +46,10 @@ std::int64_t now_ns() noexcept {
 thread_local interruption interrupted_by;
 constexpr std::int64_t slice_ns = 100'000'000;  // of a wait that can be interrupted
 
-bool is_interrupted() noexcept {
-  return interrupted_by.is_over != nullptr && interrupted_by.is_over(interrupted_by.context);
-}
-
 // The rest of a wait, or of its slice.
 std::int64_t rest_of(deadline until, std::int64_t low_ns) noexcept {
   const std::int64_t rest_ns = std::max(until.at_ns - now_ns(), low_ns);
-  return interrupted_by.is_over == nullptr ? rest_ns : std::min(rest_ns, slice_ns);
+  return is_interruptible() ? std::min(rest_ns, slice_ns) : rest_ns;
 }
 
 // Waits until a descriptor may be ready. Returns 0, ETIMEDOUT, EINTR or poll's error.
@@ -176,6 +172,12 @@ bool is_own_socket(int directory, const char* name, std::uint64_t* inode) noexce
 
 interruption interrupt_by(interruption next) noexcept {
   return std::exchange(interrupted_by, next);
+}
+
+bool is_interruptible() noexcept { return interrupted_by.is_over != nullptr; }
+
+bool is_interrupted() noexcept {
+  return is_interruptible() && interrupted_by.is_over(interrupted_by.context);
 }
 
 deadline deadline_in(std::uint32_t milliseconds) noexcept {

@@ -33,6 +33,9 @@ struct interruption {
 };
 /// Returns the thread's interruption before.
 interruption interrupt_by(interruption next) noexcept;
+/// Whether the thread has one, and whether its waits are over. For waits elsewhere.
+[[nodiscard]] bool is_interruptible() noexcept;
+[[nodiscard]] bool is_interrupted() noexcept;
 
 /// A descriptor, or -1 and why.
 struct opened {

@@ -42,7 +42,7 @@ struct desk {
     return message;
   }
   void say(std::uint64_t connection, const market_message& message) {
-    owner.receive(connection, message, now);
+    owner.receive(connection, message, now, processes[connection]);
     pump();
   }
   void join(std::uint64_t connection, const market_share& share = {}, const char* group = "g",
@@ -141,7 +141,8 @@ struct desk {
   std::map<std::uint64_t, market_reason> denied;
   std::map<std::uint64_t, market_reason> refused;  // by connection
   std::map<std::uint64_t, market_message> asks, drops;
-  std::map<std::uint64_t, std::uint64_t> kept;  // by others, as a connection was sent
+  std::map<std::uint64_t, std::uint64_t> kept;       // by others, as a connection was sent
+  std::map<std::uint64_t, std::uint64_t> processes;  // of connections; 0: not known
   std::set<std::uint64_t> closed, welcomed;
   std::set<std::uint64_t> stopped;  // connections that keep their imports
   std::set<std::uint64_t> idle;     // connections whose memory is not in use

@@ -15,6 +15,7 @@
 import vmm.manager;
 import vmm.observe;
 import vmm.optimizer;
+import vmm.share;
 import vmm.suspend;
 
 namespace {
@@ -679,6 +680,36 @@ TEST(MarketMoving, ARequestHasOneWaitForOtherTenants) {
     EXPECT_GT(waits_ns.size(), 1u) << which;
     EXPECT_EQ(std::ranges::adjacent_find(waits_ns, std::less_equal{}), waits_ns.end()) << which;
   }
+}
+
+TEST(MarketMoving, AJoinThatWaitsDelaysNoOther) {
+  const market_test::private_directory in;
+  const market_test::owner_process owner(in, capacity);
+  vmm::tenant_options guaranteed = options_of(in, "first");
+  guaranteed.share.guarantee_bytes = 40 * MiB;
+  auto first = vmm::join_market(guaranteed, {});
+  ASSERT_TRUE(first);
+  guaranteed.name = vmm::make_market_name("second");
+  guaranteed.wait_ms = 60'000;
+  std::atomic<int> waits = 0;
+  const auto note = [](void* of) {
+    ++*static_cast<std::atomic<int>*>(of);
+    return false;
+  };
+  std::array<int, 3> places{};  // of the members
+  std::vector<std::thread> late;
+  for (std::size_t each = 0; each < 2; ++each) {  // one waits for the other, and is one with it
+    late.emplace_back([&, each] {
+      const vmm::share_interruption interruption(note, &waits);
+      EXPECT_TRUE(vmm::join_market_once(guaranteed, {.of = &places[each]}));
+    });
+  }
+  while (waits < 4) std::this_thread::yield();
+  EXPECT_EQ(vmm::market_charged_bytes(guaranteed.device), 0u);
+  for (int turn = 0; turn < 2; ++turn)
+    EXPECT_TRUE(vmm::join_market_once(options_of(in, "other"), {.of = &places[2]}));
+  first->reset();
+  for (std::thread& each : late) each.join();
 }
 
 }  // namespace

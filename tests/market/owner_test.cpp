@@ -420,6 +420,40 @@ TEST(MarketOwner, ARequestThatCanNeverBeServedIsRefusedAtOnce) {
   EXPECT_FALSE(all.denied.contains(all.want(3, 834 * MiB)));
 }
 
+// Of one group and name: one guarantee, one limit, and what one has idle serves the other.
+TEST(MarketOwner, TenantsOfAProcessHaveOneShare) {
+  desk all(1024 * MiB);
+  const market_share share{.guarantee_bytes = 640 * MiB, .limit_bytes = 768 * MiB};
+  all.processes = {{1, 7}, {2, 7}, {3, 8}, {4, 9}};
+  all.join(1, share);
+  all.join(2, {.limit_bytes = 64 * MiB});
+  EXPECT_TRUE(all.welcomed.contains(2));
+  all.join(3);
+  EXPECT_EQ(all.kept[3], 128 * MiB);
+  all.say(4, all.hello(share));
+  EXPECT_EQ(all.refused[4], market_reason::guarantees);
+  const auto borrowed = all.want(3, 384 * MiB);
+  const auto first = all.want(1, 512 * MiB), second = all.want(2, 128 * MiB);
+  EXPECT_TRUE(all.has(borrowed) && all.has(first) && all.has(second));
+  EXPECT_FALSE(all.has(all.want(2, 2 * MiB, 0))) << "it is beyond their guarantee";
+  all.give(3, all.lots[borrowed]);
+  EXPECT_EQ(all.denied[all.want(2, 192 * MiB)], market_reason::limit) << "the other has none idle";
+  all.idle.insert(1);
+  all.pass(1 * ms);
+  const auto third = all.want(2, 192 * MiB);
+  EXPECT_EQ(all.asks[1].bytes, 64 * MiB);
+  all.give(1, all.lots[first]);
+  all.pass(4 * ms);
+  EXPECT_TRUE(all.has(third));
+  market_message change = desk::of(market_kind::set_share);
+  change.tenant = 2;
+  change.share.limit_bytes = 256 * MiB;
+  all.say(9, change);
+  EXPECT_EQ(all.owner.state().records.tenant(1)->share, change.share);
+  all.pass(100 * ms);
+  EXPECT_EQ(all.asks[2].bytes, 64 * MiB) << "together they have more than that";
+}
+
 TEST(MarketOwner, WhatBreaksTheProtocolEndsTheConnection) {
   const auto broken = [](const std::function<void(desk&)>& what) {
     desk all(1024 * MiB);

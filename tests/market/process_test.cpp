@@ -6,6 +6,8 @@
 // Method: vmm-owner over the host driver, tenants in forked processes that map the descriptors.
 #include "processes.hpp"
 
+import vmm.share;
+
 namespace {
 
 using namespace market_test;
@@ -343,6 +345,7 @@ TEST_F(MarketProcesses, AStoppedTenantCostsAtMostTheDeadlineAndIsNamed) {
   ASSERT_TRUE(source);
   expect_refused_with(*source, 512 * MiB, "overdue");
   expect_refused_with(*source, 512 * MiB, "sleeper: 900 MiB held");
+  EXPECT_FALSE(contains(source->last_refusal(), "guarantee=")) << "it has one";
   tenant.signal(SIGCONT);
   lent_list lot;
   EXPECT_TRUE(source->take({512 * MiB, patience_ns}, lot)) << source->last_refusal();
@@ -388,7 +391,11 @@ TEST_F(MarketProcesses, Control) {
   EXPECT_EQ(source->totals().total_bytes, 256 * MiB);
   EXPECT_TRUE(contains(
       control({"share", folder_, device(), "1", "--guarantee", "2GiB", "--limit", "2GiB"}, &code),
-      "the guarantees exceed the device's memory"));
+      "the guarantees exceed the device's memory: 2048 MiB of 1024 MiB, of which 64 MiB are kept "
+      "for contexts and 0 MiB are guaranteed to others"));
+  EXPECT_EQ(code, 1);
+  EXPECT_TRUE(contains(control({"share", folder_, device(), "1", "--guarantee", "600MiB"}, &code),
+                       "above 7: a guarantee of 600 MiB, a limit of 512 MiB, priority 3"));
   EXPECT_EQ(code, 1);
   const std::string text = read_metrics(folder_);
   EXPECT_TRUE(contains(text, "vmm_market_owner_info{version=\""));
@@ -479,6 +486,38 @@ TEST_F(MarketProcesses, AnEngineWaitsForTheGuaranteeOfAnother) {
   }
   one.reset();
   EXPECT_EQ(late.talk().hear(), 'y');
+}
+
+// As a signal's handler ends a wait of Python: nothing is held, lent or requested any more.
+TEST_F(MarketProcesses, AnInterruptionEndsAWait) {
+  start_owner();
+  auto guaranteed = options("one");
+  guaranteed.share.guarantee_bytes = 800 * MiB;
+  auto one = join(guaranteed);
+  auto two = join(options("two"));
+  ASSERT_TRUE(one && two);
+  lent_list lot, other;
+  ASSERT_TRUE(one->take({800 * MiB, patience_ns}, lot));
+  auto late = options("late");
+  late.share.guarantee_bytes = 800 * MiB;
+  late.wait_ms = 3'600'000;
+  int left = 3;
+  const auto count_down = [](void* of) { return --*static_cast<int*>(of) <= 0; };
+  {
+    const vmm::share_interruption interruption(count_down, &left);
+    EXPECT_EQ(two->take({800 * MiB, patience_ns}, other).error().native, EINTR);
+    EXPECT_EQ(left, 0);
+    for (left = 3; const auto wait : {vmm::join_market, vmm::join_market_once})
+      EXPECT_EQ(wait(late, {}).error().native, EINTR);
+  }
+  EXPECT_TRUE(other.empty());
+  EXPECT_EQ(two->totals().charged_bytes, 0u);
+  while (!contains(read_metrics(folder_), "vmm_market_waiting_requests 0\n") ||
+         contains(control({"list", folder_, device()}), "late")) {
+  }
+  one->give(lot);
+  one.reset();
+  EXPECT_TRUE(two->take({800 * MiB, patience_ns}, other)) << two->last_refusal();
 }
 
 TEST_F(MarketProcesses, AForkedChildIsNotATenant) {

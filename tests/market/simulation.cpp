@@ -28,6 +28,15 @@ simulation::simulation(std::uint64_t seed) : random_(seed * 0x9E3779B97F4A7C15u 
     if (chance(20))
       each.self.share.limit_bytes = each.self.share.guarantee_bytes + (1 + draw(8)) * 64 * MiB;
     if (chance(30)) each.self.wait_ns = draw(3000) * ms;
+    each.shared_process = chance(50) ? static_cast<std::uint64_t>(i) + 1 : 0;
+    if (i != 0 && chance(30)) {  // a second tenant of a process
+      tenant_side& first = tenants_[static_cast<std::size_t>(i) - 1];
+      if (first.shared_process == 0) first.shared_process = static_cast<std::uint64_t>(i);
+      each.group = first.group;
+      each.job = first.job;
+      each.self = first.self;
+      each.shared_process = first.shared_process;
+    }
     at(static_cast<std::int64_t>(draw(20)) * ms, [this, i] { start_tenant(i); });
   }
 }
@@ -152,9 +161,14 @@ void simulation::check_owner() {
   for (const vmm::tenant_record& each : owner_->state().records.tenants()) {
     if (!each.is_there()) continue;
     const std::uint64_t limit_bytes = each.share.limit_bytes;
-    const std::uint64_t claimed = vmm::claimed_bytes(owner_->state(), each);
+    const std::uint64_t claimed = vmm::process_bytes(owner_->state(), each);
     const std::uint64_t before = std::exchange(claims_[each.number], claimed);
-    if (limit_bytes != 0 && !each.is_earlier && claimed > std::max(limit_bytes, before))
+    const auto& records = owner_->state().records;
+    const bool is_earlier =
+        std::ranges::any_of(records.tenants(), [&](const vmm::tenant_record& other) {
+          return other.is_earlier && records.are_one(other, each);
+        });
+    if (limit_bytes != 0 && !is_earlier && claimed > std::max(limit_bytes, before))
       fail("a limit is exceeded");
     if (each.is_waiting_to_join && now_ns_ > each.join_ns + 5 * ms &&
         now_ns_ > owner_ran_ns_ + 5 * ms)
@@ -187,7 +201,7 @@ void simulation::driver_create(std::uint64_t handle, std::uint64_t size_bytes) {
 // A borrower that was recalled, or could not be in that time.
 bool simulation::is_to_blame(const vmm::tenant_record& holder, std::int64_t since_ns) const {
   const vmm::owner_state& state = owner_->state();
-  if (vmm::claimed_bytes(state, holder) <= holder.share.guarantee_bytes) return false;
+  if (vmm::process_bytes(state, holder) <= holder.share.guarantee_bytes) return false;
   const bool was_time = now_ns_ - since_ns > 150 * ms && owner_ran_ns_ <= since_ns;
   if (!was_time || holder.ask.request != 0) return true;
   return holder.cannot_ns - state.options.cannot_ns >= since_ns;
@@ -219,7 +233,7 @@ void simulation::check_deadlock(std::int64_t since_ns) {
   for (const vmm::request_record& each : state.records.requests) {
     const vmm::tenant_record* const of = state.records.tenant(each.tenant);
     if (of == nullptr || each.is_building()) continue;
-    const std::uint64_t claimed = vmm::claimed_bytes(state, *of) + each.least_bytes;
+    const std::uint64_t claimed = vmm::process_bytes(state, *of) + each.least_bytes;
     const bool is_guaranteed = claimed <= of->share.guarantee_bytes;
     const std::uint64_t created = state.records.sums().granted_bytes + each.least_bytes;
     if (is_guaranteed && created <= state.usable_bytes) fail("a deadlock, and a guarantee fits");
@@ -242,9 +256,10 @@ void simulation::check_denial(const market_message& message, std::uint64_t link)
   std::uint64_t charge = 0, guaranteed = 0, guarantee = 0;
   for (const vmm::tenant_record& each : owner_->state().records.tenants()) {
     if (!each.is_there()) continue;
-    guaranteed += each.is_waiting_to_join ? 0 : each.share.guarantee_bytes;
+    if (vmm::is_first(owner_->state().records, each) && !each.is_waiting_to_join)
+      guaranteed += each.share.guarantee_bytes;
     if (each.number != number) continue;
-    charge = vmm::claimed_bytes(owner_->state(), each);
+    charge = vmm::process_bytes(owner_->state(), each);
     guarantee = each.share.guarantee_bytes;
   }
   if (charge + least->second > guarantee) return;
@@ -406,7 +421,8 @@ void simulation::deliver_to_owner(std::uint64_t link, letter what) {
         message.epoch ^= 1;
         spoils_ = true;
       }
-      owner_->receive(link, message, now_ns_);
+      owner_->receive(link, message, now_ns_,
+                      tenants_[static_cast<std::size_t>(of.tenant)].shared_process);
       const std::uint64_t number = owner_->tenant_of(link);
       if (number != 0) {
         process& self = processes_[static_cast<std::size_t>(of.process)];

@@ -60,7 +60,8 @@ struct tenant_side {
   market_tenant::identity self{};
   int process = -1;
   int group = 0, job = 0;
-  std::uint64_t link = 0;  // 0: none
+  std::uint64_t shared_process = 0;  // as the owner sees it; 0: not known
+  std::uint64_t link = 0;            // 0: none
   bool is_stopped = false;
   bool gives_never = false;
   bool is_program = false;  // of one thread: it does nothing while it waits

@@ -108,16 +108,20 @@ TEST(PreloadMarket, NvmlShowsTheTenantsShare) {
 }
 
 #ifdef VMM_C_LIBRARY
-// The guarantee does not fit twice.
-TEST(PreloadMarket, TheTenantsOfBothLibrariesHaveOneGuarantee) {
+// The guarantee does not fit twice, and the limit counts what both hold.
+TEST(PreloadMarket, TheTenantsOfBothLibrariesHaveOneShare) {
   if (VMM_PRELOAD_SANITIZED) GTEST_SKIP() << "it names types of the stub otherwise";
   for (const char* first : {"library", "driver"}) {
-    const stub_owner owner("128MiB");
-    const child::outcome seen =
-        child::preloaded("vmm", {"market_both", VMM_C_LIBRARY, first},
-                         {owner.variable(), "VMM_TENANT=guarantee=80MiB", "VMM_REPORT=off"});
-    EXPECT_EQ(seen.out, "free 60 of 80\nfree 40 of 80\n") << first << "\n" << seen.err;
-    EXPECT_EQ(seen.code, 0) << first;
+    for (const auto& [share, out] :
+         {std::pair{"guarantee=80MiB", "free 60 of 80\nfree 40 of 80\nmore 0\n"},
+          std::pair{"limit=64MiB", "free 44 of 64\nfree 24 of 64\nmore 2\n"}}) {
+      const stub_owner owner("128MiB");
+      const child::outcome seen = child::preloaded(
+          "vmm", {"market_both", VMM_C_LIBRARY, first},
+          {owner.variable(), std::string("VMM_TENANT=") + share, "VMM_REPORT=off"});
+      EXPECT_EQ(seen.out, out) << first << "\n" << seen.err;
+      EXPECT_EQ(seen.code, 0) << first;
+    }
   }
 }
 #endif

@@ -35,8 +35,22 @@ std::string silence_text(int descriptor, const std::string& path) {
   return why;
 }
 
+// Why the share that was requested is refused, with its figures.
+std::string refusal_text(const market_message& refused, const market_share& wanted) {
+  const auto mebibytes = [](std::uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; };
+  std::string text = text_of(refused.reason);
+  if (refused.reason == market_reason::share)
+    text += ": a guarantee of " + mebibytes(wanted.guarantee_bytes) + ", a limit of " +
+            mebibytes(wanted.limit_bytes) + ", priority " + std::to_string(wanted.priority);
+  if (refused.reason == market_reason::guarantees)
+    text += ": " + mebibytes(wanted.guarantee_bytes) + " of " + mebibytes(refused.bytes) +
+            ", of which " + mebibytes(refused.unit_bytes) + " are kept for contexts and " +
+            mebibytes(refused.wish_bytes) + " are guaranteed to others";
+  return text;
+}
+
 std::string receive_report(int descriptor, const std::string& path, unix_os::deadline until,
-                           owner_report& into) {
+                           const market_share& wanted, owner_report& into) {
   for (;;) {
     market_bytes bytes{};
     std::array<int, unix_os::descriptors_max> descriptors{};
@@ -46,7 +60,7 @@ std::string receive_report(int descriptor, const std::string& path, unix_os::dea
     const auto message = decode_market_message(bytes);
     if (got.fault != unix_os::receive_fault::none || !message)
       return silence_text(descriptor, path);
-    if (message->kind == market_kind::refused) return text_of(message->reason);
+    if (message->kind == market_kind::refused) return refusal_text(*message, wanted);
     into.capacity_bytes = message->bytes;
     into.free_bytes = message->wish_bytes;
     into.is_draining = message->reason == market_reason::draining;
@@ -74,7 +88,7 @@ std::string control_owner(const std::string& path, const market_message& request
   if (why.empty() &&
       unix_os::send_message(made.descriptor, {sent.data(), sent.size()}, {}, until) != 0)
     why = silence_text(made.descriptor, path);
-  if (why.empty()) why = receive_report(made.descriptor, path, until, into);
+  if (why.empty()) why = receive_report(made.descriptor, path, until, request.share, into);
   unix_os::close(made.descriptor);
   return why;
 }

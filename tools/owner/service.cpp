@@ -263,7 +263,8 @@ void owner_service::accept_all() {
       continue;
     }
     connections_[++last_connection_] = {.descriptor = made.descriptor,
-                                        .process = unix_os::process_of(made.descriptor)};
+                                        .process = process,
+                                        .identity = unix_os::identity_of(made.descriptor, process)};
   }
 }
 
@@ -296,7 +297,7 @@ void owner_service::receive_all(std::uint64_t number) {
 void owner_service::take(std::uint64_t number, const market_message& message,
                          std::vector<int>& descriptors) {
   const bool is_hello = message.kind == market_kind::hello;
-  owner_->receive(number, message, unix_os::clock_ns());
+  owner_->receive(number, message, unix_os::clock_ns(), connections_.at(number).identity);
   if (is_hello && owner_->tenant_of(number) != 0)
     watch_tenant(number, std::exchange(descriptors[0], -1));
   act(&descriptors);

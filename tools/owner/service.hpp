@@ -61,7 +61,8 @@ class owner_service {
   };
   struct connection {
     int descriptor = -1;
-    int process = -1;  // a pidfd
+    int process = -1;            // a pidfd
+    std::uint64_t identity = 0;  // of the process
     std::deque<letter> outbox{};
   };
   struct watched_tenant {

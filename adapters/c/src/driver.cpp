@@ -168,13 +168,10 @@ void join_preload() noexcept {
     if (there == nullptr) return false;
     using join = void (*)(std::uint64_t (*)(std::int32_t, std::uint64_t));
     using join_tenants = void (*)(std::uint64_t (*)(const char*));
-    const auto claim =
-        reinterpret_cast<vmm::guarantee_claim>(::dlsym(there, "vmm_preload_claim_guarantee"));
     const auto call = reinterpret_cast<join>(::dlsym(there, "vmm_preload_join"));
     const auto tenants = reinterpret_cast<join_tenants>(::dlsym(there, "vmm_preload_join_tenants"));
     if (call != nullptr) call(&relieve);
     if (tenants != nullptr) tenants(&held);
-    if (claim != nullptr) vmm::set_guarantee_claim(claim);
     return call != nullptr;
   }();
   (void)is_joined;

@@ -403,6 +403,8 @@ void market_both(const arguments& all) {
     const auto [free_bytes, total_bytes] = memory_of(cu);
     std::printf("free %zu of %zu\n", free_bytes / mebibyte, total_bytes / mebibyte);
   }
+  device_pointer at = 0;
+  std::printf("more %d\n", cu.allocate(&at, 40 * mebibyte));
 }
 
 // What one process has freed serves the other, whose turn comes once: an owner leaves a tenant in
