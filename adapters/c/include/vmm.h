@@ -1340,10 +1340,11 @@ VMM_API vmm_status vmm_top_publish(uint32_t on) VMM_NOEXCEPT;
 
 /* ---- in a process of Python ------------------------------------------------------------------ */
 
-/** The thread, Python's main one by its identity, runs handlers of signals inside calls of sharing
- *  that wait, at least ten times a second. Where a handler raises, the call fails as at its
- *  timeout, with native_name EINTR. 0: none does. Errors: NOT_SUPPORTED (the process has no
- *  interpreter). Thread safety: any. */
+/** The thread, Python's main one by its identity, runs handlers of signals inside calls that wait
+ *  for a peer or, except on a vmm_allocator, for an owner of memory, at least ten times a second.
+ *  Where a handler raises, the call fails as at its timeout; one of sharing or of vmm_driver_open
+ *  with native_name EINTR. 0: none does. Errors: NOT_SUPPORTED (the process has no interpreter).
+ *  Thread safety: any. */
 VMM_API vmm_status vmm_python_run_handlers(uint64_t thread) VMM_NOEXCEPT;
 /** Raises that exception in Python, whose lock the caller has. Without one: nothing. */
 VMM_API void vmm_python_raise(void) VMM_NOEXCEPT;

@@ -18,6 +18,7 @@
 #include "vmm.h"
 
 #include "objects.hpp"
+#include "python.hpp"
 
 import vmm.backend;
 import vmm.market;
@@ -213,6 +214,7 @@ vmm_status vmm_driver_open(const char* name, int32_t device, vmm_driver** driver
   return run([&]() -> vmm_status {
     if (driver == nullptr) return fail_null();
     *driver = nullptr;
+    const handler_scope handlers;
     return open(name, device, driver);
   });
 }

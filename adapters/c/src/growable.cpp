@@ -13,6 +13,7 @@
 
 #include "manager_object.hpp"
 #include "objects.hpp"
+#include "python.hpp"
 
 import vmm.manager;
 
@@ -51,6 +52,7 @@ template <class Work>
 vmm_status on_growable(vmm_growable* handle, Work&& work) noexcept {
   return run([&]() -> vmm_status {
     const call_on<growable_object> on(handle);
+    const handler_scope handlers;
     return on ? work(*on) : fail_handle();
   });
 }

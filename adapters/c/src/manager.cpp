@@ -13,6 +13,7 @@
 
 #include "manager_object.hpp"
 #include "objects.hpp"
+#include "python.hpp"
 
 import vmm.manager;
 import vmm.stream;
@@ -25,6 +26,7 @@ template <class Work>
 vmm_status on_manager(vmm_manager* handle, Work&& work) noexcept {
   return run([&]() -> vmm_status {
     const call_on<manager_object> manager(handle);
+    const handler_scope handlers;
     return manager ? work(*manager) : fail_handle();
   });
 }

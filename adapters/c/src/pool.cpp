@@ -19,6 +19,7 @@
 #include "history.hpp"
 #include "objects.hpp"
 #include "pool_object.hpp"
+#include "python.hpp"
 
 import vmm.backend;
 import vmm.base;
@@ -41,6 +42,7 @@ vmm_status on_pool(vmm_pool* handle, Work&& work) noexcept {
 template <class Work>
 vmm_status outside_callbacks(vmm_pool* handle, Work&& work) noexcept {
   return on_pool(handle, [&](pool_object& on) -> vmm_status {
+    const handler_scope handlers;
     return on.is_telling() ? fail_in_callback() : work(on);
   });
 }
@@ -218,6 +220,7 @@ vmm_status vmm_pool_create(vmm_driver* driver, const vmm_pool_options* options,
     if (pool == nullptr) return fail_null();
     *pool = nullptr;
     const call_on<driver_object> on(driver);
+    const handler_scope handlers;
     return on ? create(*on, options, pool) : fail_handle();
   });
 }

@@ -16,8 +16,9 @@
 #include <utility>
 
 #include "errors.hpp"
-#include "python.hpp"
 #include "vmm.h"
+
+#include "python.hpp"
 
 namespace vmm_c {
 namespace {
@@ -85,14 +86,11 @@ vmm_status fail_interpreter() noexcept {
   return fail(VMM_ERROR_NOT_SUPPORTED, "the process has no interpreter of Python");
 }
 
-std::atomic<std::uint64_t> handler_thread = 0;
 thread_local std::array<void*, 3> raised{};
 
 }  // namespace
 
-bool runs_handlers_here() noexcept {
-  return handler_thread.load() == static_cast<std::uint64_t>(pthread_self());
-}
+std::atomic<std::uint64_t> handler_thread = 0;
 
 bool handler_has_raised() noexcept {
   if (!runs_handlers_here() || raised[0] != nullptr) return raised[0] != nullptr;

@@ -69,7 +69,7 @@ constexpr vmm::error no_time{vmm::errc::invalid_argument, vmm::call::none, 0, ""
 // in time.
 template <class Open>
 vmm_status meet(const vmm_share_options* given, vmm_channel** out, Open&& open) {
-  const vmm::share_interruption interruption([](void*) { return handler_has_raised(); }, nullptr);
+  const handler_scope handlers;
   return make_channel(given, out, [&](const vmm::share_options& how) {
     return how.timeout_ms == 0 ? vmm::result<vmm::share_channel>(no_time) : open(how);
   });

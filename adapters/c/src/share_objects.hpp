@@ -16,10 +16,10 @@
 
 #include "errors.hpp"
 #include "handles.hpp"
-#include "python.hpp"
 
 #include "manager_object.hpp"
 #include "objects.hpp"
+#include "python.hpp"
 
 import vmm.share;
 

@@ -18,6 +18,7 @@
 #include "manager_object.hpp"
 #include "objects.hpp"
 #include "pool_object.hpp"
+#include "python.hpp"
 
 import vmm.base;
 import vmm.manager;
@@ -52,7 +53,24 @@ struct suspender_object {
 
   [[nodiscard]] static bool has_users() noexcept { return false; }
 
+  // A handler of a signal that runs inside a call would wait for its own thread's locks.
+  template <class Work>
+  [[nodiscard]] vmm_status by_one_thread(Work&& work) {
+    if (!runs_handlers_here()) return work();
+    if (is_inside)
+      return fail(VMM_ERROR_IN_USE,
+                  "the suspender waits in a call that this signal handler interrupts: raise an "
+                  "exception, which ends the call");
+    const struct inside {
+      explicit inside(bool& of) noexcept : is(of) { is = true; }
+      ~inside() { is = false; }
+      bool& is;
+    } here(is_inside);
+    return work();
+  }
+
   const made_here made_in;
+  bool is_inside = false;  // the thread that runs handlers, which alone uses this
   vmm::sync::mutex mutex;  // of the two lists
   std::vector<pool_object*> pools;
   std::vector<manager_object*> managers;
@@ -68,7 +86,9 @@ vmm_status on_suspender(vmm_suspender* handle, Work&& work) noexcept {
     const call_on<suspender_object> on(handle);
     if (!on) return fail_handle();
     if (!on->made_in.is_here()) return fail_forked();
-    return callbacks_inside == 0 ? work(*on) : fail_in_callback();
+    if (callbacks_inside != 0) return fail_in_callback();
+    const handler_scope handlers;
+    return on->by_one_thread([&] { return work(*on); });
   });
 }
 

@@ -5,6 +5,7 @@
 
 import ctypes
 import os
+import signal
 import subprocess
 import sys
 from xml.sax.saxutils import quoteattr
@@ -32,6 +33,36 @@ version = types.SimpleNamespace(cuda=None)
 """
 
 _NOTHING_COLLECTED = 5
+
+
+class Alarm:
+    """Calls a handler every 20 ms."""
+
+    class Stop(Exception):
+        """Of a handler."""
+
+    def __call__(self, handler):
+        def handle(*_):
+            try:
+                handler()
+            except self.Stop:
+                self.end()
+                raise
+
+        signal.signal(signal.SIGALRM, handle)
+        signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
+
+    @staticmethod
+    def end():
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@pytest.fixture
+def alarm():
+    before = signal.getsignal(signal.SIGALRM)
+    yield (made := Alarm())
+    made.end()
+    signal.signal(signal.SIGALRM, before)
 
 
 class Outcomes:

@@ -6,6 +6,7 @@ Method: vmm-owner over the host's memory, and processes that take turns in three
 import contextlib
 import os
 import pathlib
+import re
 import select
 import shlex
 import signal
@@ -16,6 +17,8 @@ import sys
 import libvmm
 import pytest
 from libvmm import _native, _programs
+from libvmm.growable import Growable
+from libvmm.suspend import Suspender
 
 OWNER = _programs.find_program("owner")
 pytestmark = pytest.mark.skipif(OWNER is None, reason="vmm-owner is not built here")
@@ -27,6 +30,19 @@ with libvmm.Driver("host") as driver, libvmm.Manager(driver) as blocks:
         with blocks.allocate(48 << 20) as block:
             driver.write(block.address, line.encode())
             print(driver.read(block.address, len(line)).decode(), end="", flush=True)
+"""
+
+
+# Holds 48 MiB from a line to the next.
+HOLDER = """
+import sys, libvmm
+with libvmm.Driver("host") as driver, libvmm.Manager(driver) as blocks:
+    for line in sys.stdin:
+        with blocks.allocate(48 << 20):
+            print("held", flush=True)
+            sys.stdin.readline()
+        blocks.trim()
+        print("free", flush=True)
 """
 
 
@@ -109,6 +125,66 @@ def test_offered_memory_serves_another_tenant(folder):
         assert turn(first, "look") == "True"
         assert turn(first, "resume") == "kept"
         assert turn(first, "look") == "False"
+
+
+@pytest.fixture
+def ends_wait(alarm):
+    """A call that waits runs handlers, one of which ends it."""
+
+    def check(call):
+        seen = []
+
+        def handle():
+            seen.append(1)
+            if len(seen) == 5:
+                raise alarm.Stop
+
+        alarm(handle)
+        with pytest.raises(alarm.Stop):
+            call()
+        alarm.end()
+        assert len(seen) in (5, 6)  # one may be on its way
+
+    return check
+
+
+def test_a_handler_ends_a_wait_for_the_owner(folder, ends_wait, monkeypatch):
+    """The request leaves nothing here, and nothing at the owner."""
+    monkeypatch.setenv("VMM_OWNER", folder)
+    size = 48 << 20
+    with tenant(HOLDER, VMM_OWNER=folder) as holder, libvmm.Driver("host") as driver:
+        with (
+            libvmm.Manager(driver) as blocks,
+            libvmm.Manager(driver) as cache,
+            libvmm.Pool(driver) as pool,
+            Growable(blocks, size) as rows,
+            cache.allocate(size),
+            Suspender() as sleeper,
+        ):
+            sleeper.add(cache, "kv", contents="discard")
+            sleeper.suspend()
+            assert turn(holder, "hold") == "held"
+            ends_wait(lambda: blocks.allocate(size))
+            ends_wait(lambda: pool.allocate(size))
+            ends_wait(lambda: pool.allocate_dedicated(size))
+            ends_wait(lambda: rows.grow(size))
+            ends_wait(sleeper.resume)
+            free, total = driver.memory()
+            assert free == total
+            words = [OWNER, "ctl", "list", folder, "host"]
+            said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+            assert re.search(rf" \d+ +0 +0 +0 +0 +0 +0  {os.getpid()}\n", said), said
+            assert turn(holder, "free") == "free"
+            sleeper.resume()
+
+
+def test_a_handler_ends_a_join_that_waits(folder, ends_wait, monkeypatch):
+    monkeypatch.setenv("VMM_OWNER", folder)
+    monkeypatch.setenv("VMM_TENANT", "guarantee=48MiB,wait=3600")
+    with tenant(HOLDER) as holder:
+        assert turn(holder, "hold") == "held"
+        ends_wait(lambda: libvmm.Driver("host"))
+        turn(holder, "free")
 
 
 def owner_below(place):

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import os
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +17,15 @@ from ._owner import HandleLife, Owner
 from .errors import InvalidArgument, check
 
 _LIBRARY = _native.LIBRARY
+
+
+def _run_handlers() -> None:
+    # In the main thread, where Python runs them, inside calls that wait for other processes.
+    check(_LIBRARY.vmm_python_run_handlers(threading.main_thread().ident or 0))
+
+
+_run_handlers()
+os.register_at_fork(after_in_child=_run_handlers)
 
 
 class Feature(enum.IntFlag):

@@ -41,15 +41,6 @@ from .managers import Range
 
 _LIBRARY = _native.LIBRARY
 
-
-def _run_handlers() -> None:
-    # In the main thread, where Python runs them.
-    check(_LIBRARY.vmm_python_run_handlers(threading.main_thread().ident or 0))
-
-
-_run_handlers()
-os.register_at_fork(after_in_child=_run_handlers)
-
 #: The size of a secret.
 SECRET_BYTES = _share.SECRET_BYTES
 
