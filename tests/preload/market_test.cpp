@@ -16,7 +16,8 @@ constexpr const char* device = "20202020202020202020202020202020";
 
 class stub_owner {
  public:
-  explicit stub_owner(const char* capacity) {
+  // `runtime`: the user's, where owners of a device notice each other; empty: one of its own.
+  explicit stub_owner(const char* capacity, const std::string& runtime = "") {
     char name[] = "/tmp/vmm-preload-market-XXXXXX";
     folder_ = ::mkdtemp(name);
     process_ = ::fork();
@@ -25,6 +26,7 @@ class stub_owner {
       return;
     }
     ::setenv("LD_LIBRARY_PATH", VMM_PRELOAD_DRIVER, 1);
+    ::setenv("XDG_RUNTIME_DIR", runtime.empty() ? folder_.c_str() : runtime.c_str(), 1);
     (void)::execl(VMM_OWNER_PROGRAM, VMM_OWNER_PROGRAM, "serve", folder_.c_str(), device,
                   "--capacity", capacity, "--context", "0", "--quiet-ms", "1", nullptr);
     ::_exit(127);
@@ -32,11 +34,16 @@ class stub_owner {
   stub_owner(const stub_owner&) = delete;
   stub_owner& operator=(const stub_owner&) = delete;
   ~stub_owner() {
-    ::kill(process_, SIGKILL);
-    ::waitpid(process_, nullptr, 0);
+    kill();
     std::filesystem::remove_all(folder_);
   }
+  void kill() {
+    if (process_ > 0) ::kill(process_, SIGKILL);
+    if (process_ > 0) ::waitpid(std::exchange(process_, -1), nullptr, 0);
+  }
   std::string variable() const { return "VMM_OWNER=" + folder_; }
+  const std::string& folder() const { return folder_; }
+  pid_t process() const { return process_; }
 
  private:
   void wait_for_socket() const {
@@ -53,6 +60,29 @@ class stub_owner {
   std::string folder_;
   pid_t process_ = -1;
 };
+
+// Each would lend the whole device. A killed one leaves nothing that stops the next.
+TEST(PreloadMarket, TwoOwnersOfADeviceNoticeEachOther) {
+  stub_owner first("64MiB");
+  const std::string other = first.folder() + "/other";
+  const child::command second{.program = VMM_OWNER_PROGRAM,
+                              .arguments = {"serve", other, device, "--capacity", "64MiB"},
+                              .variables = {"XDG_RUNTIME_DIR=" + first.folder()}};
+  for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"--daemon"}}) {
+    child::command again = second;
+    again.arguments.insert(again.arguments.end(), more.begin(), more.end());
+    const child::outcome refused = child::run(again);
+    EXPECT_EQ(refused.code, 1) << refused.err;
+    EXPECT_TRUE(contains(refused.err, "an owner of " + std::string(device) + ", process " +
+                                          std::to_string(first.process()) + ", serves in " +
+                                          first.folder() + ", and two would lend the same memory"))
+        << refused.err;
+    EXPECT_TRUE(std::filesystem::is_empty(other)) << "a file is left";
+  }
+  first.kill();
+  const stub_owner next("64MiB", first.folder());
+  EXPECT_TRUE(contains(child::run(second).err, "process " + std::to_string(next.process())));
+}
 
 TEST(PreloadMarket, TheDeviceIsTheTenantsShare) {
   const stub_owner owner("96MiB");

@@ -54,6 +54,8 @@ owner_paths::owner_paths(const service_options& options) {
   lock = socket + ".lock";
   metrics = socket + ".metrics";
   log = socket + ".log";
+  if (options.device != "host" && options.device != "fake")
+    device_lock = default_market_directory() + "/device-" + options.device + ".lock";
 }
 
 // ---- life ----------------------------------------------------------------------------
@@ -74,11 +76,59 @@ owner_service::~owner_service() {
   for (const int each : monitors_) ::close(each);
   if (signals_ >= 0) ::close(signals_);
   unix_os::close(spare_);
+  if (device_lock_ >= 0) {
+    (void)!::ftruncate(device_lock_, 0);
+    ::close(device_lock_);
+  }
   if (lock_ >= 0) {
     if (!has_tenants()) (void)!::ftruncate(lock_, 0);
     if (owner_ == nullptr && !was_stopped_) (void)::unlink(paths_.lock.c_str());
     ::close(lock_);
   }
+}
+
+// Opened before the other lock, and so closed before it at a kill: the next owner has both.
+void owner_service::open_device_lock() {
+  if (paths_.device_lock.empty()) return;
+  const std::string folder = paths_.device_lock.substr(0, paths_.device_lock.rfind('/'));
+  const int failure = unix_os::make_private_folder(folder.c_str());
+  if (failure == 0)
+    device_lock_ =
+        ::open(paths_.device_lock.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+  device_failure_ = failure != 0 ? failure : errno;
+}
+
+// Two owners would each lend the device's memory. Empty, or why not.
+std::string owner_service::claim_device() {
+  if (paths_.device_lock.empty()) return "";
+  if (device_lock_ < 0) {
+    std::fprintf(stderr, "vmm-owner: %s: %s; owners in other folders are not noticed\n",
+                 paths_.device_lock.c_str(), file_problem(device_failure_).c_str());
+    return "";
+  }
+  if (::flock(device_lock_, LOCK_EX | LOCK_NB) == 0) {
+    name_itself();
+    return "";
+  }
+  char other[4096] = "";
+  const ssize_t count = ::pread(device_lock_, other, sizeof other, 0);
+  ::close(std::exchange(device_lock_, -1));
+  const std::string text(other, count > 0 ? static_cast<std::size_t>(count) : 0);
+  const std::size_t space = text.find(' ');
+  if (space == text.npos)
+    return "another owner of " + options_.device + " begins or ends: serve again after that";
+  const std::string place = text.substr(space + 1);
+  return "an owner of " + options_.device + ", process " + text.substr(0, space) + ", serves in " +
+         place + ", and two would lend the same memory: join it with VMM_OWNER=" + place +
+         ", or end it with vmm-owner ctl drain " + place + " " + options_.device;
+}
+
+// A daemon is not the process of claim().
+void owner_service::name_itself() const {
+  if (device_lock_ < 0) return;
+  const std::string text = std::to_string(::getpid()) + " " + options_.directory;
+  (void)!::ftruncate(device_lock_, 0);
+  (void)!::pwrite(device_lock_, text.data(), text.size(), 0);
 }
 
 std::string owner_service::claim(bool& is_owned) {
@@ -93,8 +143,13 @@ std::string owner_service::claim(bool& is_owned) {
     unix_os::explain_folder(options_.directory.c_str(), failure, why, sizeof why);
     return options_.directory + ": " + why;
   }
+  open_device_lock();
   lock_ = ::open(paths_.lock.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-  if (lock_ < 0) return paths_.lock + ": " + file_problem(errno);
+  if (lock_ < 0) {
+    const int failure = errno;
+    unix_os::close(std::exchange(device_lock_, -1));
+    return paths_.lock + ": " + file_problem(failure);
+  }
   struct stat facts{}, named{};
   // An owner that did not begin removes its lock: this one may be locked without a name.
   const bool is_locked = ::flock(lock_, LOCK_EX | LOCK_NB) == 0;
@@ -104,10 +159,16 @@ std::string owner_service::claim(bool& is_owned) {
                facts.st_ino != named.st_ino;
   }
   if (!is_locked || is_owned) {
+    unix_os::close(std::exchange(device_lock_, -1));
     ::close(std::exchange(lock_, -1));
     return "an owner of " + options_.device + " listens in " + options_.directory +
            ", or begins or ends there: programs join it with VMM_OWNER=" + options_.directory +
            "; vmm-owner ctl list shows its tenants, ctl drain ends it";
+  }
+  if (std::string elsewhere = claim_device(); !elsewhere.empty()) {
+    if (facts.st_size == 0) (void)::unlink(paths_.lock.c_str());
+    ::close(std::exchange(lock_, -1));
+    return elsewhere;
   }
   was_stopped_ = facts.st_size != 0;
   (void)!::pwrite(lock_, "1", 1, 0);
@@ -127,6 +188,7 @@ std::string owner_service::claim(bool& is_owned) {
 
 std::string owner_service::open() {
   spare_ = open_nothing();
+  name_itself();
   // The process that its peers see is the one that listens: a daemon is not the one of claim().
   (void)::listen(listening_.descriptor, SOMAXCONN);
   std::string why;
@@ -262,6 +324,7 @@ void owner_service::accept_all() {
       unix_os::close(made.descriptor);
       continue;
     }
+    const int process = unix_os::process_of(made.descriptor);
     connections_[++last_connection_] = {.descriptor = made.descriptor,
                                         .process = process,
                                         .identity = unix_os::identity_of(made.descriptor, process)};

@@ -4,8 +4,10 @@
 // The owner of a device's memory as a process: sockets, descriptors and the driver around the
 // decisions of vmm.market:owner.
 //
-// A file with a lock, in a folder of mode 0700, makes it the only one; it has a letter in it while
-// an owner runs, so that the next one takes stock after a kill. One thread, one poll.
+// A file with a lock, in a folder of mode 0700, makes it the only one there; it has a letter in it
+// while an owner runs, so that the next one takes stock after a kill. A second one, in the folder
+// that VMM_OWNER=auto names, makes it this user's only one of the device, whatever the folder: it
+// has the owner's process and folder. One thread, one poll.
 #pragma once
 
 #include <deque>
@@ -33,6 +35,7 @@ struct service_options {
 struct owner_paths {
   explicit owner_paths(const service_options& options);
   std::string socket{}, lock{}, metrics{}, log{};
+  std::string device_lock{};  ///< empty for memory of the host
 };
 
 /// A stream socket at the path; -1, with errno: none. Monitors connect to it and read one report.
@@ -71,6 +74,9 @@ class owner_service {
     bool has_ended = false;
   };
 
+  void open_device_lock();
+  [[nodiscard]] std::string claim_device();
+  void name_itself() const;
   void accept_all();
   void receive_all(std::uint64_t number);
   void take(std::uint64_t number, const market_message& message, std::vector<int>& descriptors);
@@ -88,6 +94,7 @@ class owner_service {
 
   service_options options_;
   owner_paths paths_;
+  int device_lock_ = -1, device_failure_ = 0;
   int lock_ = -1;
   unix_os::listening listening_{};
   int metrics_socket_ = -1;
