@@ -126,29 +126,6 @@ TEST_F(Remapper, MapsSideBySideAndGivesAccessOnce) {
   expect_mapped(old_pieces, {1, 1, 1});
 }
 
-TEST_F(Remapper, AMapThatFailsLeavesNothing) {
-  open();
-  for (const std::uint64_t nth : {1u, 2u, 3u}) {
-    fail(call::map, nth);
-    const remap_outcome done = remaps->map(old_plan);
-    EXPECT_EQ(done.result.error().where, call::map);
-    EXPECT_EQ(done.mapped_count, 0u);
-    EXPECT_EQ(mappings(), 0u);
-    expect_mapped(old_pieces, {0, 0, 0});
-  }
-}
-
-TEST_F(Remapper, ASetAccessThatFailsLeavesNothing) {
-  open();
-  fail(call::set_access);
-  const remap_outcome done = remaps->map(old_plan);
-  EXPECT_EQ(done.result.error().where, call::set_access);
-  EXPECT_EQ(done.result.error().native, 77);
-  EXPECT_EQ(done.mapped_count, 0u);
-  EXPECT_EQ(mappings(), 0u);
-  expect_mapped(old_pieces, {0, 0, 0});
-}
-
 TEST_F(Remapper, AnUndoThatFailsTwiceIsTriedAgain) {
   open();
   fail(call::set_access);
@@ -193,18 +170,6 @@ TEST_F(Remapper, WaitsOnTheDeviceForEachPiecesLastUse) {
   old_pieces[1]->last_use.reset();
 }
 
-TEST_F(Remapper, NothingIsMappedWhereTheWaitFails) {
-  open();
-  keep_busy(*old_pieces[2]);
-  fail(call::wait_event);
-  old_plan.is_named = true;
-  const remap_outcome done = remaps->map(old_plan);
-  EXPECT_EQ(done.result.error().where, call::wait_event);
-  EXPECT_EQ(done.mapped_count, 0u);
-  EXPECT_EQ(driver.calls(call::map), 0u);
-  old_pieces[2]->last_use.reset();
-}
-
 TEST_F(Remapper, RefusesAnEmptyPlan) {
   open();
   EXPECT_DEATH((void)remaps->map({range.base, {}}), "without pieces");
@@ -221,49 +186,13 @@ TEST_F(Remapper, UnmapsInOneCallWhereThatMaySpan) {
   expect_mapped(old_pieces, {0, 0, 0});
 }
 
-TEST_F(Remapper, UnmapsPieceByPieceWhereItMayNot) {
-  open(without_spanning_unmap());
-  map_old();
-  EXPECT_TRUE(remaps->unmap(old_plan).result);
-  EXPECT_EQ(driver.calls(call::unmap), 3u);
-  EXPECT_EQ(mappings(), 0u);
-}
-
 TEST_F(Remapper, AnEmptyPlanNeedsNoUnmap) {
   open();
   EXPECT_TRUE(remaps->unmap({range.base, {}}).result);
   EXPECT_EQ(driver.calls(), 0u);
 }
 
-TEST_F(Remapper, ARefusedUnmapLeavesEverything) {
-  open();
-  map_old();
-  fail(call::unmap);
-  EXPECT_EQ(remaps->unmap(old_plan).mapped_count, 3u);
-  expect_old();
-}
-
-TEST_F(Remapper, AnUnmapThatStopsMidwaySaysWhatStands) {
-  open(without_spanning_unmap());
-  map_old();
-  fail(call::unmap, 2);
-  EXPECT_EQ(remaps->unmap(old_plan).mapped_count, 2u) << "the last one went first";
-  expect_mapped(old_pieces, {1, 1, 0});
-  EXPECT_EQ(mappings(), 2u);
-}
-
 // ---- detach
-
-TEST_F(Remapper, ADetachThatStopsMidwayPutsBackWhatWent) {
-  open(without_spanning_unmap());
-  map_old();
-  fail(call::unmap, 2);
-  const remap_outcome done = remaps->detach(old_plan);
-  EXPECT_EQ(done.result.error().where, call::unmap);
-  EXPECT_FALSE(done.lost);
-  EXPECT_EQ(done.mapped_count, 3u);
-  expect_old();
-}
 
 TEST_F(Remapper, PuttingBackIsTriedAgain) {
   open(without_spanning_unmap());
@@ -310,21 +239,6 @@ TEST_F(Remapper, ExchangesOnePlanForAnother) {
   EXPECT_EQ(mappings(), 3u);
   expect_mapped(old_pieces, {0, 0, 0});
   expect_mapped(new_pieces, {1, 1, 1});
-}
-
-TEST_F(Remapper, AnExchangeThatFailsPutsTheOldBack) {
-  open();
-  map_old();
-  for (const call where : {call::unmap, call::map, call::set_access}) {
-    fail(where);
-    const remap_outcome done = remaps->exchange(old_plan, new_plan);
-    EXPECT_EQ(done.result.error().where, where);
-    EXPECT_EQ(done.result.error().native, 77);
-    EXPECT_FALSE(done.lost);
-    EXPECT_EQ(done.mapped_count, 3u);
-    expect_old();
-    expect_mapped(new_pieces, {0, 0, 0});
-  }
 }
 
 // A driver's own "device lost" is an error like any other as long as the old plan can be put back.

@@ -133,16 +133,6 @@ TEST_F(OnHost, AppendsSpansEvenItsOwn) {
   ASSERT_TRUE(managed->free(*wall));
 }
 
-TEST_F(OnHost, MovesFromOneToAnother) {
-  auto numbers = make<int>();
-  ASSERT_TRUE(numbers.push_back(3));
-  auto other = std::move(numbers);
-  EXPECT_EQ(other[0], 3);
-  auto third = make<int>();
-  third = std::move(other);
-  EXPECT_EQ(third[0], 3);
-}
-
 TEST_F(OnHost, RefusesALengthThatFitsNoAddressSpace) {
   auto numbers = make<std::uint64_t>();
   ASSERT_TRUE(numbers.push_back(1));
@@ -343,16 +333,6 @@ TEST_P(OnBusyFake, WhatIsAppendedOutlivesTheWorkOfWhoeverHadTheMemory) {
   expect_numbers(some, 0, "when the earlier user's kernel has finished");
 }
 
-TEST_P(OnBusyFake, WhatIsAppendedBehindAGrowthOutlivesIt) {
-  vector some(*managed);
-  ASSERT_TRUE(some.resize(count - 500));
-  leave_in_use(20 * MiB);
-  ASSERT_TRUE(some.append(numbers));  // over the end of the first piece
-  expect_numbers(some, count - 500, "at once");
-  ASSERT_TRUE(driver.finish_all());
-  expect_numbers(some, count - 500, "when everything has finished");
-}
-
 TEST_P(OnBusyFake, WhatIsAppendedIsNotZeroedByAnEarlierResize) {
   vector some(*managed);
   ASSERT_TRUE(some.resize(5000));
@@ -361,41 +341,6 @@ TEST_P(OnBusyFake, WhatIsAppendedIsNotZeroedByAnEarlierResize) {
   expect_numbers(some, 100, "at once");
   ASSERT_TRUE(driver.finish_all());
   expect_numbers(some, 100, "when everything has finished");
-}
-
-TEST_P(OnBusyFake, WhatResizeMadeReadsAsZeroAtOnce) {
-  leave_in_use(20 * MiB);
-  vector some(*managed);
-  ASSERT_TRUE(some.resize(1000));
-  std::vector<std::uint32_t> seen(1000, 5);
-  ASSERT_TRUE(some.read(0, seen));
-  EXPECT_EQ(seen, std::vector<std::uint32_t>(1000, 0));
-}
-
-TEST_P(OnBusyFake, AThrowawayVectorLeavesItsFillsToTheNextUser) {
-  {
-    vector first(*managed, 0, streams[1]);
-    ASSERT_TRUE(first.resize(count));
-  }
-  vector second(*managed);
-  ASSERT_TRUE(second.reserve(count));
-  ASSERT_TRUE(second.append(numbers));
-  ASSERT_TRUE(driver.finish_all());
-  expect_numbers(second, 0, "when the first vector's zeros have been written");
-}
-
-TEST_P(OnBusyFake, ShrinkingAndComingBackWaitsForTheOldFills) {
-  vector some(*managed, 0, streams[1]);
-  ASSERT_TRUE(some.resize(2 * count));
-  ASSERT_TRUE(some.resize(10));
-  ASSERT_TRUE(some.shrink_to_fit());
-  ASSERT_TRUE(some.append(numbers));
-  expect_numbers(some, 10, "at once");
-  ASSERT_TRUE(some.resize(0));
-  ASSERT_TRUE(some.shrink_to_fit());
-  ASSERT_TRUE(some.append(numbers));
-  ASSERT_TRUE(driver.finish_all());
-  expect_numbers(some, 0, "when everything has finished");
 }
 
 // The caller's kernels are his: nothing but the vector's own work and that of earlier users is
@@ -433,26 +378,6 @@ TEST_P(OnBusyFake, AFillThatCannotBeMarkedIsWaitedForWithItsStream) {
   EXPECT_EQ(driver.resource_counts().pending_work, 1u);
   ASSERT_TRUE(driver.finish_all());
   expect_numbers(some, 1999, "when everything has finished");
-}
-
-TEST_P(OnBusyFake, AWaitThatFailsLeavesTheVectorAsItWas) {
-  for (const vmm::fake::native_error& failure : driver.possible_errors(call::synchronize_event)) {
-    leave_in_use(20 * MiB);
-    vector some(*managed, 0, streams[1]);
-    ASSERT_TRUE(some.reserve(count));
-    ASSERT_TRUE(some.resize(1500));
-    ASSERT_TRUE(some.resize(1000));
-    driver.fail({call::synchronize_event, 1, true, failure});
-    EXPECT_FALSE(some.append(numbers));
-    EXPECT_EQ(some.size(), 1000u);
-    std::vector<std::uint32_t> seen(1000, 5);
-    EXPECT_FALSE(some.read(0, seen));
-    driver.clear_faults();
-    ASSERT_TRUE(some.read(0, seen));
-    EXPECT_EQ(seen, std::vector<std::uint32_t>(1000, 0));
-    ASSERT_TRUE(some.append(numbers));
-    expect_numbers(some, 1000, "after the failure");
-  }
 }
 
 INSTANTIATE_TEST_SUITE_P(
