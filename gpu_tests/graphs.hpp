@@ -3,8 +3,7 @@
 //
 // The driver's calls that make and play graphs. vmm itself needs none of them. The last include of
 // a file, as rig.hpp is.
-#ifndef VMM_GPU_TESTS_GRAPHS_HPP
-#define VMM_GPU_TESTS_GRAPHS_HPP
+#pragma once
 
 #include "rig.hpp"
 
@@ -59,5 +58,3 @@ class graphs {
 };
 
 }  // namespace vmm::gpu
-
-#endif

@@ -4,14 +4,11 @@
 // What the commands of vmm-gpu-test share: their settings, and a CUDA device with its kernels, some
 // streams and a counter of wrong words. A call that fails ends the program. It imports what it
 // uses, so it is the last include of a file.
-#ifndef VMM_GPU_TESTS_RIG_HPP
-#define VMM_GPU_TESTS_RIG_HPP
+#pragma once
 
 #include "../tools/program/cuda_calls.hpp"
 
 import vmm;
-import vmm.backend;
-import vmm.cuda;
 import vmm.kernels;
 
 namespace vmm::gpu {
@@ -163,5 +160,3 @@ class rig {
 };
 
 }  // namespace vmm::gpu
-
-#endif

@@ -3,8 +3,7 @@
 //
 // What the parts of vmm-gpu-market share: a folder with an owner, forked processes that each open
 // the driver, and lines to them. Each part runs in a process that has no driver itself.
-#ifndef VMM_GPU_TESTS_MARKET_PROCESSES_HPP
-#define VMM_GPU_TESTS_MARKET_PROCESSES_HPP
+#pragma once
 
 #include <fcntl.h>
 #include <poll.h>
@@ -305,5 +304,3 @@ void run_owner_kills();
 void run_engines();
 
 }  // namespace vmm::market_gpu
-
-#endif

@@ -3,8 +3,7 @@
 //
 // The parts of the command pair, and what they share. It imports what it uses, so it is the last
 // include of a file.
-#ifndef VMM_GPU_TESTS_PAIR_PARTS_HPP
-#define VMM_GPU_TESTS_PAIR_PARTS_HPP
+#pragma once
 
 #include "runner.hpp"
 
@@ -51,5 +50,3 @@ inline verdict judge_trials(std::size_t right_count, std::size_t count) {
 }
 
 }  // namespace vmm::gpu
-
-#endif

@@ -3,8 +3,7 @@
 //
 // A part of a program in a process of its own, for at most so long, and what came of it. A part
 // that hangs or loses its device ends alone, with all processes that it started.
-#ifndef VMM_GPU_TESTS_PAIR_RUNNER_HPP
-#define VMM_GPU_TESTS_PAIR_RUNNER_HPP
+#pragma once
 
 #include <fcntl.h>
 #include <poll.h>
@@ -142,5 +141,3 @@ part_report run_part(double limit_s, Work&& work) {
 }
 
 }  // namespace vmm::gpu
-
-#endif

@@ -327,7 +327,7 @@ def compare(bench, program, seen):
     return rows
 
 
-def check_all(bench, chosen, side_by_side):
+def check_all(bench, chosen):
     """Steps 2 and 3; the rows of their table."""
     seen = {each.name: {} for each in chosen}
     jobs = [
@@ -342,7 +342,7 @@ def check_all(bench, chosen, side_by_side):
             return job, None
         return job, run(bench, *job)
 
-    with concurrent.futures.ThreadPoolExecutor(side_by_side) as pool:
+    with concurrent.futures.ThreadPoolExecutor(7) as pool:
         for (program, mode), outcome in pool.map(one, jobs):
             if outcome is not None:
                 seen[program.name][mode] = outcome
@@ -525,8 +525,6 @@ def read_words():
     options.add_argument("--budget", type=float, default=510, help="seconds")
     options.add_argument("--head", default="")
     options.add_argument("--only", default="", help="parts of names, with commas between")
-    options.add_argument("--side-by-side", type=int, default=7)
-    options.add_argument("--skip", default="", help="check, time")
     return options.parse_args()
 
 
@@ -543,10 +541,8 @@ def main():
     say("nvcc is done")
     checks, times, results = [], [], {}
     try:
-        if "check" not in given.skip:
-            checks = check_all(bench, chosen, given.side_by_side)
-        if "time" not in given.skip:
-            times = time_all(bench, chosen, results)
+        checks = check_all(bench, chosen)
+        times = time_all(bench, chosen, results)
     finally:
         page = given.out / f"{given.name}.md"
         write_page(page, given.head, checks, times, bench.failed)

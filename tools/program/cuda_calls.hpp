@@ -3,8 +3,7 @@
 //
 // Calls of the CUDA driver that programs for a GPU make beside vmm's. The last include of a file,
 // as must.hpp is.
-#ifndef VMM_TOOLS_PROGRAM_CUDA_CALLS_HPP
-#define VMM_TOOLS_PROGRAM_CUDA_CALLS_HPP
+#pragma once
 
 #include "../../backends/cuda/abi.h"
 #include "must.hpp"
@@ -30,5 +29,3 @@ inline void enter(const vmm::cuda_driver& driver) {
   must(set(reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(driver.native_context()))),
        "cuCtxSetCurrent");
 }
-
-#endif
