@@ -69,17 +69,13 @@ std::vector<setting> every_setting() {
   }
   add("smallest that may move, MiB", "1 / 64 of the peak",
       [](pool_policy& policy) { policy.tuning.min_move_bytes = std::uint64_t{1} << 56; });
-  for (const std::uint64_t size : {32u, 16u, 8u}) {
-    add("fine handles always, MiB", std::to_string(size), [size](pool_policy& policy) {
-      policy.tuning.small_handle_bytes = size * mib;
-      policy.tuning.driver_budget_ns = 1'000'000;
-    });
+  for (const std::uint64_t size : {32u, 16u, 8u, 4u}) {
+    add("handles in scattered memory, MiB", std::to_string(size),
+        [size](pool_policy& policy) { policy.tuning.small_handle_bytes = size * mib; });
   }
-  for (const std::uint64_t driver_budget_ns : {0u, 25u, 50u, 100u}) {
-    add("spend, ns an event", std::to_string(driver_budget_ns),
-        [driver_budget_ns](pool_policy& policy) {
-          policy.tuning.driver_budget_ns = driver_budget_ns;
-        });
+  for (const std::uint64_t budget_ns : {0u, 25u, 50u, 100u, 200u}) {
+    add("budget of moves, ns an event", std::to_string(budget_ns),
+        [budget_ns](pool_policy& policy) { policy.tuning.move_budget_ns = budget_ns; });
   }
   return all;
 }

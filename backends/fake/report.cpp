@@ -280,6 +280,12 @@ void fake_state::charge_us(double us) noexcept {
   machine->now_ns = std::max(machine->now_ns, now_ns);
 }
 
+std::uint64_t fake_state::read_ns() const noexcept {
+  const std::lock_guard<std::mutex> locked(machine->mutex);
+  check(busy_ns <= now_ns, "calls took more time than has passed");
+  return busy_ns;
+}
+
 void fake_state::raise_marks() noexcept {
   check(counts.mapped_bytes <= counts.reserved_bytes, "more is mapped than is reserved");
   counts.memories_max = std::max(counts.memories_max, counts.memories);

@@ -152,9 +152,12 @@ struct planned_fault {
   std::uint64_t seen = 0;
 };
 
-struct fake_state {
+struct fake_state final : driver_clock {
   fake_state(const profile& emulated, std::shared_ptr<machine_state> shared);
-  ~fake_state();
+  virtual ~fake_state();
+
+  /// What calls took of the virtual time.
+  [[nodiscard]] std::uint64_t read_ns() const noexcept override;
 
   // -- failing and reporting (report.cpp) --
   [[nodiscard]] error refuse_as(call where, refusal why, const char* detail) const noexcept;

@@ -348,6 +348,16 @@ export enum class alias_level : std::uint8_t {
 /// A device's support of read-only access.
 export enum class read_only_level : std::uint8_t { refused, hint, enforced };
 
+/// The time in which a driver's calls pass.
+export class driver_clock {
+ public:
+  /// Nanoseconds since some moment; never fewer than before.
+  [[nodiscard]] virtual std::uint64_t read_ns() const noexcept = 0;
+
+ protected:
+  ~driver_clock() = default;
+};
+
 /// Properties of this backend and its device. Constant for the object's life.
 export struct features {
   bool offset_map = false;            ///< map may start inside a handle
@@ -392,6 +402,7 @@ export struct features {
   /// Memory at home is lent by an owner, whose limit for this driver changes: query_granularity()
   /// refuses a size beyond it, and memory_info has lendable_bytes.
   bool is_lender = false;
+  const driver_clock* clock = nullptr;  ///< calls are timed by it; null: by the host's clock
   alias_level alias = alias_level::none;
   read_only_level read_only = read_only_level::refused;
   std::uint64_t max_reservation_bytes =

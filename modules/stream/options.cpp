@@ -32,6 +32,7 @@ pool_policy pool_policy::vpmm() noexcept {
   policy.handle_bytes_max = 0;
   policy.tuning.small_handle_bytes = 0;
   policy.tuning.small_pool_bytes = 0;
+  policy.tuning.move_budget_ns = 0;
   policy.headroom = 0;
   policy.tuning.slack_bytes = 0;
   policy.tuning.min_move_share = 0;
@@ -78,7 +79,7 @@ constexpr std::array<option_row<pool_tuning>, 10> tuning_rows{{
      &pool_tuning::first_fit_bytes, 512, page_bytes_max, option_rule::power_of_two},
     {"small_handle_bytes is at most 2^56, or 0 for handle_bytes_max",
      &pool_tuning::small_handle_bytes, 0, option_bytes_max},
-    {"driver_budget_ns is from 0 to 10^9", &pool_tuning::driver_budget_ns, 0, 1e9},
+    {"move_budget_ns is from 0 to 10^9, or 0 for none", &pool_tuning::move_budget_ns, 0, 1e9},
     {"small_pool_bytes is at most 2^56, or 0 for none", &pool_tuning::small_pool_bytes, 0,
      option_bytes_max},
     {"slack_bytes is from 0 to 2^56", &pool_tuning::slack_bytes, 0, option_bytes_max},

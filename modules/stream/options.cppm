@@ -28,10 +28,12 @@ export struct pool_tuning {
   /// is placed in memory of its own stream.
   std::uint64_t first_fit_bytes = std::uint64_t{16} << 20;
   /// Largest new handle if free memory is scattered, since stranded memory is part of a handle.
-  /// Only while the driver has cost less than driver_budget_ns per allocation and free so far, by
-  /// the costs of docs/decisions/0006. 0: no such rule.
-  std::uint64_t small_handle_bytes = std::uint64_t{24} << 20;
-  std::uint64_t driver_budget_ns = 50;
+  /// At most handle_bytes_max. 0: no such rule.
+  std::uint64_t small_handle_bytes = std::uint64_t{16} << 20;
+  /// Driver time of moves for an allocation or free, in the mean of the last 200,000, above which
+  /// the headroom increases: by 0.23 at twice this time. Moves of requests that raise the peak of
+  /// live bytes do not count. 0: no such rule.
+  std::uint64_t move_budget_ns = 40;
   /// While less than this is held, a new handle is at most a 12th of it, or a 32nd if free memory
   /// is scattered, but at least 8 MiB: a large handle is a large part of a small program. Only with
   /// a growth_share or small handles. 0: no such rule.
@@ -69,7 +71,7 @@ export struct pool_policy {
   /// Largest new handle; 0: one page. With a growth_share a new handle is 1 / (2 * growth_share) of
   /// memory held, from half of handle_bytes_max to all of it; at most half while little memory is
   /// held, or if free memory is too scattered to serve.
-  std::uint64_t handle_bytes_max = std::uint64_t{128} << 20;
+  std::uint64_t handle_bytes_max = std::uint64_t{24} << 20;
   /// Memory is created without moving any while memory held stays below headroom times the peak of
   /// live bytes, plus slack_bytes. From 0 to 1000.
   double headroom = 1.02;

@@ -20,6 +20,13 @@ namespace {
 
 constexpr std::size_t others_max = 64;
 
+[[nodiscard]] std::uint64_t read_clock_ns(const features& can) noexcept {
+  if (can.clock != nullptr) return can.clock->read_ns();
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+}
+
 // Whether a smaller reservation may succeed after this error.
 bool smaller_may_do(errc code) noexcept {
   check(code != errc::none, "a successful reservation is retried at a smaller size");
@@ -184,12 +191,15 @@ status pool_growth::carry_out_into(growth_plan& plan, growth_outcome& so_far) {
       state_.with([&](auto& state) { return growth_commit(state).prepare(plan, so_far.fresh); });
   if (!prepared) return prepared;
   notices_.moving(plan);
+  const std::uint64_t begun_ns = read_clock_ns(driver_.feature_set());
   const remap_outcome mapped =
       remaps_.map({plan.at, std::span<physical_memory* const>(plan.memories), {}});
   check(mapped.mapped_count <= plan.memories.size(), "more is mapped than was planned");
   so_far.standing_count = mapped.result ? 0 : mapped.mapped_count;
   if (!mapped.result) return mapped.result;
   check(mapped.mapped_count == plan.memories.size(), "a piece of a growth was not mapped");
+  const std::uint64_t taken_ns = read_clock_ns(driver_.feature_set()) - begun_ns;
+  plan.piece_ns = taken_ns / plan.memories.size();
   const auto each_from = [&](std::size_t first, auto&& visitor) {
     for (std::size_t i = first; i < plan.slots.size(); ++i)
       visitor(address_range{state_.address_of(*plan.slots[i].where),

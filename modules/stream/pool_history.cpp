@@ -136,7 +136,7 @@ void pool_history::remember(location where) {
       about.append(1, '\0').append(std::to_string(each));
     before_ = peaks_.begin({this, peak_of}, about);
     // With less the pool grows more often, with more it holds more (decision 0032).
-    remembered_bytes_ = before_.live_bytes + (before_.mapped_bytes - before_.live_bytes) / 4 * 3;
+    remembered_bytes_ = before_.live_bytes + (before_.mapped_bytes - before_.live_bytes) / 10 * 9;
     is_to_be_ready_ = remembered_bytes_ != 0;
   } catch (const std::bad_alloc&) {
     // Nothing is remembered.

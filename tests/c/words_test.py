@@ -24,7 +24,7 @@ NOT_REACHED = {
 
 # Options of the modules that no caller of C sets, by the first word of their text.
 NOT_SET = {
-    *"first_fit_bytes handle_bytes_max small_handle_bytes driver_budget_ns headroom".split(),
+    *"first_fit_bytes handle_bytes_max small_handle_bytes move_budget_ns headroom".split(),
     *"slack_bytes small_pool_bytes min_move_share min_move_bytes growth_share".split(),
     *"growth_gap_bytes stale_count_max".split(),
     *(f"host_options::{size}_bytes" for size in ("capacity", "minimum", "recommended")),

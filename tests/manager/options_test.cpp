@@ -40,7 +40,7 @@ const std::vector<range> pool_policy_ranges{{"handle_bytes_max", 0, bytes_max},
 const std::vector<range> pool_tuning_ranges{
     {"first_fit_bytes", 512, page_max, option_rule::power_of_two},
     {"small_handle_bytes", 0, bytes_max},
-    {"driver_budget_ns", 0, 1e9},
+    {"move_budget_ns", 0, 1e9},
     {"small_pool_bytes", 0, bytes_max},
     {"slack_bytes", 0, bytes_max},
     {"min_move_share", 0, share_max},

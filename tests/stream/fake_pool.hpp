@@ -35,6 +35,7 @@ struct FakePool : FakeDevice {
     options.policy.tuning.slack_bytes = 0;
     options.policy.tuning.min_move_share = 0;
     options.policy.tuning.growth_share = 0;
+    options.policy.tuning.small_handle_bytes = 0;
     return options;
   }
   void validate() {

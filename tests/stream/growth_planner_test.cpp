@@ -258,10 +258,10 @@ TEST(Planner, CreatesSmallHandlesWhileLittleIsHeld) {
     pool_setup how = setup_with(1024 * MiB, 128 * MiB);
     how.policy.tuning.slack_bytes = each.is_scattered ? 0 : 4096 * MiB;
     how.policy.tuning.growth_share = 1024;
+    how.policy.tuning.small_handle_bytes = 24 * MiB;
     pool_state state{how};
     ASSERT_TRUE(state.add_segment({{}, {base, 1024 * MiB}}));
     const std::uint32_t a = *stream_memory(state).add_stream(static_cast<stream_handle>(1));
-    (void)state.progress().advance(a);  // a free pays for fine handles
     growth_planner planner(state);
     auto plan = *planner.plan({MiB_granules, a}, {.held_bytes = each.footprint_mib * MiB});
     EXPECT_EQ(plan.create_granules, 2 * MiB_granules);
@@ -270,6 +270,35 @@ TEST(Planner, CreatesSmallHandlesWhileLittleIsHeld) {
     EXPECT_TRUE(state_audit(state).validate());
     vmm::state_end(state).release_all();
   }
+}
+
+// In the mean of the last 200,000 events: nothing up to the budget, all of it from twice that on.
+TEST(MoveBudget, RaisesTheHeadroomBetweenABudgetAndTwiceThat) {
+  constexpr std::uint64_t span = move_budget::span_events;
+  move_budget spent;
+  struct step {
+    std::uint64_t move_count;  // of 25 us each
+    std::uint64_t events;
+    double mean_ns;
+    double part;
+  };
+  constexpr std::uint64_t move_ns = 25'000;
+  constexpr std::uint64_t count = span / move_ns;  // 1 ns an event
+  for (const step& each :
+       {step{0, 0, 0, 0}, step{50 * count, 0, 50, 0}, step{25 * count, 0, 75, 0.5},
+        step{0, 0, 75, 0.5}, step{25 * count, 0, 100, 1}, step{100 * count, 0, 200, 1},
+        step{0, span, 100, 1}, step{0, 2 * span, 50, 0}, step{25 * count, 2 * span, 75, 0.5}}) {
+    spent.add(each.move_count, move_ns, each.events);
+    EXPECT_DOUBLE_EQ(spent.mean_ns(each.events), each.mean_ns);
+    EXPECT_DOUBLE_EQ(spent.raise(each.events, 50), each.part * move_budget::raise_max);
+  }
+}
+
+// A process that is stopped for an hour while it maps holds as little afterwards.
+TEST(MoveBudget, AMoveCostsAMillisecondAtMost) {
+  move_budget spent;
+  spent.add(2, 3'600'000'000'000, 0);
+  EXPECT_DOUBLE_EQ(spent.mean_ns(0), 2e6 / move_budget::span_events);
 }
 
 struct LargeHandles : PlannerTest {
@@ -308,6 +337,25 @@ TEST_F(PlannerTest, MovesFreeHandlesAndWaitsForTheirStream) {
   ASSERT_TRUE(state.free(at, a));
   ASSERT_TRUE(state.free(between, b));
   EXPECT_TRUE(state_audit(state).validate());
+}
+
+// Handles of 8 and 4 MiB that are free together, and of 2 and 4: of the smaller region first, each
+// time from its end.
+TEST_F(PlannerTest, MovesTheHandlesOfTheSmallestRegionFirst) {
+  std::vector<address> blocks;
+  for (const std::uint64_t size_mib : {8u, 4u, 2u, 2u, 4u, 2u})
+    blocks.push_back(grow(size_mib * MiB, a, {}));
+  for (const std::size_t freed : {0u, 1u, 3u, 4u}) ASSERT_TRUE(state.free(blocks[freed], a));
+  growth_planner planner(state);
+  auto plan = *planner.plan({14 * MiB_granules, a}, {});
+  EXPECT_EQ(plan.create_granules, 0u);
+  std::vector<std::uint64_t> offsets_mib;
+  for (const handle_record* each : plan.moved)
+    offsets_mib.push_back(each->current->offset / MiB_granules);
+  EXPECT_EQ(offsets_mib, (std::vector<std::uint64_t>{16, 14, 8, 0}));
+  growth_commit(state).abandon(plan, 0);
+  EXPECT_TRUE(state_audit(state).validate());
+  for (const std::size_t kept : {2u, 5u}) ASSERT_TRUE(state.free(blocks[kept], a));
 }
 
 // Looking at all regions is paid for by frees: without one in between it is not done again.

@@ -64,7 +64,7 @@ TEST_F(Notices, AMoveIsToldBeforeItIsMade) {
   ASSERT_EQ(card.heard.size(), 2u);
   for (std::size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(card.heard[i].kind, remap_kind::moved);
-    EXPECT_EQ(card.heard[i].range.base, first + i * 2 * MiB);
+    EXPECT_EQ(card.heard[i].range.base, first + (1 - i) * 2 * MiB) << "its end first";
     EXPECT_EQ(card.heard[i].range.size_bytes, 2 * MiB);
     EXPECT_EQ(card.heard[i].epoch, card.heard[0].epoch) << "one change";
     EXPECT_EQ(card.tags[i], 7u) << "the memory still exists at the notification";

@@ -223,29 +223,37 @@ TEST_F(Pool, SmallRequestsMoveNothing) {
   }
 }
 
-// Free memory lies in twelve handles of 64 MiB, none of them whole, and none of it takes 100 MiB.
-// What is created then is in fine handles where the pool has served enough events to pay for them.
-TEST_F(Pool, ScatteredMemoryIsMetWithFineHandles) {
-  struct turn {
-    int events;
-    std::uint64_t driver_budget_ns;
-    std::uint64_t handles;
-  };
-  for (const turn& now : {turn{4000, 50, 4}, turn{10, 50, 2}, turn{4000, 0, 2}}) {
+// Blocks whose sizes change move memory in nearly each step. Above the budget the pool takes more
+// memory instead, and moves less.
+TEST_F(Pool, MovesBeyondTheirBudgetBecomeRare) {
+  std::uint64_t most = 0;  // without a budget
+  for (const std::uint64_t budget_ns : {0u, 50u}) {
+    SCOPED_TRACE(budget_ns);
     pool_options options;
-    options.policy.tuning.driver_budget_ns = now.driver_budget_ns;
+    options.policy.handle_bytes_max = 8 * MiB;
+    options.policy.headroom = 1;
+    options.policy.tuning.slack_bytes = 0;
+    options.policy.tuning.move_budget_ns = budget_ns;
     open(options);
-    free(allocate(768 * MiB, a), a);
-    for (int i = 0; i < now.events; ++i) free(allocate(512, a), a);
-    std::array<address, 32> blocks;
-    for (address& at : blocks) at = allocate(24 * MiB, a);
-    for (std::size_t i = 1; i < blocks.size(); i += 2) free(blocks[i], a);
-    const std::uint64_t created = driver.calls(call::create);
-    const address large = allocate(100 * MiB, a);  // 24 MiB of it at the end are there
-    EXPECT_EQ(driver.calls(call::create) - created, now.handles) << now.events;
-    EXPECT_EQ(managed->statistics().created_count, 12 + now.handles);
-    free(large, a);
-    for (std::size_t i = 0; i < blocks.size(); i += 2) free(blocks[i], a);
+    std::mt19937 random(3);
+    std::array<address, 6> blocks{};
+    const auto moves_in = [&](std::size_t steps) {
+      const std::uint64_t before = managed->statistics().moved_count;
+      for (std::size_t i = 0; i < steps; ++i) {
+        address& next = blocks[i % blocks.size()];
+        if (next) free(next, a);
+        next = allocate((64 + random() % 8) * MiB, a);
+      }
+      return managed->statistics().moved_count - before;
+    };
+    EXPECT_GT(moves_in(300), 300u);
+    (void)moves_in(3000);
+    const std::uint64_t last = moves_in(300);
+    if (budget_ns == 0) most = last;
+    if (budget_ns != 0) EXPECT_LT(last * 4, most);
+    const auto now = managed->statistics();
+    EXPECT_LT(now.peak_mapped_bytes, now.peak_live_bytes + now.peak_live_bytes / 4 + 8 * MiB);
+    for (const address each : blocks) free(each, a);
     validate();
   }
 }

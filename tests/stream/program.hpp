@@ -140,6 +140,7 @@ class basic_stream_program {
       options.policy.tuning.slack_bytes = (choice & 16) != 0 ? 8 * mib : 0;
       options.policy.tuning.growth_gap_bytes = (choice & 32) != 0 ? 64 * mib : 0;
       options.policy.tuning.min_move_share = (choice & 64) != 0 ? 0 : 16;
+      if ((choice & 64) != 0) options.policy.tuning.move_budget_ns = 0;
     }
     if ((choice & 128) != 0) options.budget_bytes = 96 * mib;
     budget_bytes_ = options.budget_bytes;
@@ -328,7 +329,8 @@ class basic_stream_program {
     const vmm::pool_policy& policy = pool_->options().policy;
     const std::uint64_t live_bytes = now.live_bytes + now.captured_bytes + size_bytes + 2 * mib;
     const std::uint64_t peak_bytes = std::max(now.peak_live_bytes, live_bytes);
-    const double most = policy.headroom * static_cast<double>(peak_bytes) +
+    const double raise = policy.tuning.move_budget_ns != 0 ? 0.23 : 0;  // at most
+    const double most = (policy.headroom + raise) * static_cast<double>(peak_bytes) +
                         static_cast<double>(policy.tuning.slack_bytes);
     if (done.created_bytes != 0 && static_cast<double>(now.mapped_bytes) > most)
       complain("an announcement has created more than the headroom");

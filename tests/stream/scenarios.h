@@ -173,6 +173,7 @@ inline vmm::pool_options moving() {
   policy.tuning.slack_bytes = 0;
   policy.tuning.min_move_share = 0;
   policy.tuning.growth_share = 0;
+  policy.tuning.small_handle_bytes = 0;
   policy.tuning.growth_gap_bytes = 0;
   policy.tuning.first_fit_bytes = 0;
   return options_with(policy);
@@ -182,6 +183,7 @@ inline vmm::pool_options growing() {
   vmm::pool_policy policy;
   policy.handle_bytes_max = 8 * MiB;
   policy.tuning.slack_bytes = 16 * MiB;
+  policy.tuning.small_handle_bytes = 0;
   policy.tuning.growth_gap_bytes = 32 * MiB;
   policy.tuning.first_fit_bytes = 4 * MiB;
   return options_with(policy);

@@ -94,6 +94,10 @@ TEST_F(Shortage, NearABudgetLittleStrands) {
 
 // The same if the driver has the limit, and the pool expects it; and nothing of it without.
 TEST_F(Shortage, HandlesGetSmallerTowardsALimitThatIsExpected) {
+  vmm::pool_options options;
+  options.policy.handle_bytes_max = 128 * MiB;
+  options.policy.tuning.small_handle_bytes = 0;
+  open(options);
   const auto handles_for = [&](std::uint64_t limit_bytes) {
     managed->expect_memory_limit(limit_bytes);
     const std::uint64_t before = managed->statistics().created_count;
@@ -168,6 +172,7 @@ TEST_F(Shortage, AWishGivesWayWhereAddressesAreShort) {
   options.reservation_bytes = 128 * MiB;
   options.policy.tuning.growth_gap_bytes = 0;
   options.policy.headroom = 100;
+  options.policy.handle_bytes_max = 128 * MiB;
   options.policy.tuning.growth_share = 1;
   open(options);
   const address first = allocate(40 * MiB, a);

@@ -144,6 +144,7 @@ std::optional<pool_figures> play_pool(const request_stream& asked, const pool_de
   if (device.form != recording_form::rmm_log && device.form != recording_form::history) {
     options.policy.handle_bytes_max = std::uint64_t{40} << 20;
     options.policy.headroom = 1.01;
+    options.policy.tuning.move_budget_ns = 500;
   }
   stream_pool pool(driver, options);
   pool_player to{pool, streams, {driver, pool}, device.has_spare_workspaces};

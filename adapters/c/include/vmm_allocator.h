@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 /** A stream-ordered pool for each device, created at its first use: with handles of at most 40 MiB
- *  and a headroom of 1.01, unless VMM_POOL_POLICY is set and read. Streams are as in
+ *  and a headroom from 1.01 on, unless VMM_POOL_POLICY is set and read. Streams are as in
  *  vmm_pool_allocate(), and stay until vmm_allocator_forget_stream(). Memory that was freed goes to
  *  another stream, or is unmapped, behind all work of the device, so that a stream which was not
  *  recorded may still read it (CUDA before 12.5, Level Zero: behind the work of its own stream). A

@@ -163,10 +163,10 @@ vmm_status create(const vmm_allocator_options* given, vmm_allocator** out) {
   options.streams_forgotten = true;
   // Programs that wait for a stream by other means free what another stream still reads.
   options.undeclared_uses = true;
-  // Frameworks run for long: more driver time while a pool grows, for less memory afterwards.
-  // docs/decisions/0006 has the figures.
+  // Frameworks run for long: more driver time for less memory. docs/decisions/0006 has the figures.
   options.policy.handle_bytes_max = std::uint64_t{40} << 20;
   options.policy.headroom = 1.01;
+  options.policy.tuning.move_budget_ns = 500;
   if (const vmm::status checked = options.validate(); !checked) return fail(checked.error());
   if (full.read_environment != 0) {
     const vmm::result<vmm::pool_options> read = vmm::pool_options::from_environment(options);

@@ -177,9 +177,19 @@ void growth_commit::count_as_live(const growth_plan& plan, bool is_counted) noex
   totals.mapped_bytes = is_counted ? plan.create_granules * granule_bytes : 0;
 }
 
+// A program that grows moves little of what it will have: only moves at a size that it has had
+// before are charged.
+void growth_commit::charge_moves(const growth_plan& plan) noexcept {
+  check(plan.moved.empty() == (plan.moved_granules == 0), "the count of moving granules is wrong");
+  const std::uint64_t live = records_.live_granules() + plan.request.count_granules;
+  if (live < records_.peak_live_granules())
+    state_.moves().add(plan.moved.size(), plan.piece_ns, event_count_of(state_));
+}
+
 result<address> growth_commit::commit(const growth_plan& plan) noexcept {
   segment& in = state_.segments().at(plan.segment);
   const stream_table& streams = state_.streams();
+  charge_moves(plan);
   const region_id all = build_target(plan);
   const stream_point since = in.claimed_at(all);
   ++state_.totals().slow_count;

@@ -51,6 +51,7 @@ class growth_commit {
                                        physical_memory* fresh) noexcept;
   void drop_slots(growth_plan& plan, std::size_t from) noexcept;
   void place_slots(growth_plan& plan) noexcept;
+  void charge_moves(const growth_plan& plan) noexcept;
   [[nodiscard]] region_id build_target(const growth_plan& plan) noexcept;
   void put_in_slot(const mapping_slot& slot, bool moves, const stream_point& now) noexcept;
   void reenter_start(const growth_plan& plan) noexcept;

@@ -15,17 +15,16 @@ namespace {
 
 constexpr error no_hole = refuse(errc::out_of_addresses, "no hole fits the target range");
 
-// Prices of an H200's driver: a handle created, mapped and opened; one mapped again, opened, and
-// unmapped some time later.
-[[nodiscard]] bool is_within_driver_budget(pool_state& state) noexcept {
-  constexpr std::uint64_t make_ns = 26'000;
-  constexpr std::uint64_t move_ns = 31'000;
-  const pool_statistics& totals = state.totals();
-  check(totals.created_count >= state.records().handle_count(),
-        "more handles are there than were made");
-  const std::uint64_t spent_ns = totals.created_count * make_ns + totals.moved_count * move_ns;
-  const std::uint64_t events = 2 * state.progress().clock();  // each free had its allocation
-  return spent_ns < events * state.sizes().policy.tuning.driver_budget_ns;
+// Free regions that a growth examines in vain for a whole handle.
+constexpr std::uint32_t vain_looks_max = 64;
+
+// The free handle at the end of a free region; null if none lies in it as a whole.
+[[nodiscard]] handle_record* last_free_in(const segment& in, region_id region) noexcept {
+  const granule_range where = in.range(region);
+  const mapping* m = in.mapping_at(where.end() - 1);
+  if (m->end() > where.end() && m->offset > where.offset) m = in.mapping_at(m->offset - 1);
+  const bool is_inside = m->offset >= where.offset && m->end() <= where.end();
+  return is_inside && m->of->is_free ? m->of : nullptr;
 }
 
 // The request raises the peak of live bytes: a growing program will request more soon.
@@ -64,7 +63,9 @@ std::uint64_t growth_planner::headroom(const stream_request& request, std::uint6
       std::max(records_.peak_live_granules(), live + request.count_granules) * granule_bytes;
   check(peak >= live * granule_bytes, "the peak is below the live bytes");
   check(sizes_.policy.headroom >= 0, "the headroom is negative");
-  const double limit = std::max(sizes_.policy.headroom, least) * static_cast<double>(peak) +
+  const std::uint64_t budget_ns = sizes_.policy.tuning.move_budget_ns;
+  const double raise = budget_ns == 0 ? 0 : state_.moves().raise(event_count_of(state_), budget_ns);
+  const double limit = std::max(sizes_.policy.headroom + raise, least) * static_cast<double>(peak) +
                        static_cast<double>(sizes_.policy.tuning.slack_bytes) -
                        static_cast<double>(held_bytes);
   constexpr double limit_max = 9e18;  // fits an integer
@@ -109,8 +110,8 @@ std::uint32_t growth_planner::handle_size(bool scattered, std::uint64_t held_byt
                                           std::uint32_t create_granules) const noexcept {
   const pool_policy& policy = sizes_.policy;
   std::uint64_t bytes = 0;
-  if (scattered && policy.tuning.small_handle_bytes != 0 && is_within_driver_budget(state_)) {
-    bytes = policy.tuning.small_handle_bytes;
+  if (scattered && policy.tuning.small_handle_bytes != 0) {
+    bytes = std::min(policy.tuning.small_handle_bytes, policy.handle_bytes_max);
   } else if (policy.tuning.growth_share != 0) {
     const std::uint64_t half_bytes = policy.handle_bytes_max / 2;
     const std::uint64_t share_bytes = held_bytes / (std::uint64_t{2} * policy.tuning.growth_share);
@@ -118,8 +119,7 @@ std::uint32_t growth_planner::handle_size(bool scattered, std::uint64_t held_byt
   }
   const std::uint64_t reached_bytes = held_bytes + create_granules * granule_bytes;
   bytes = std::min(bytes, small_pool_size(policy, scattered, reached_bytes));
-  check(bytes <= std::max(policy.handle_bytes_max, policy.tuning.small_handle_bytes),
-        "a handle is larger than the policy's largest");
+  check(bytes <= policy.handle_bytes_max, "a handle is larger than the policy's largest");
   return sizes_.rounded_to_pages(std::min(bytes, sizes_.segment_bytes) / granule_bytes);
 }
 
@@ -237,8 +237,9 @@ status growth_planner::collect(const growth_effort& effort, growth_plan& plan) n
   std::uint32_t rest = sizes_.rounded_to_pages(plan.request.count_granules - have);
   const std::uint64_t room = effort.use_all_free ? 0 : headroom(plan.request, effort.held_bytes);
   const bool move = may_move(plan.request, effort);
+  handle_search search;
   while (rest > room && move) {
-    handle_record* const chosen = choose_handle(plan.request.stream, rest, effort);
+    handle_record* const chosen = choose_handle(plan, rest, effort, search);
     if (chosen == nullptr || overshoots(*chosen, plan)) break;
     if (list_with_batch(*chosen, effort)) continue;
     const status claimed = sizes_.policy.tuning.oldest_first
@@ -306,15 +307,51 @@ const free_handle_bins* growth_planner::longest_free(std::uint32_t stream,
   return oldest == nullptr ? nullptr : &records_.free_of(oldest->stream);
 }
 
+// The handle at the end of the smallest free region of the stream that has one as a whole. Moves
+// leave long regions long. Null if the search has taken too long, or none is all the stream's.
+handle_record* growth_planner::in_smallest_region(std::uint32_t stream,
+                                                  handle_search& search) const noexcept {
+  if (search.least_granules == 0 || search.stream != stream) {
+    search = {
+        .stream = stream, .least_granules = sizes_.page_granules, .looks_left = vain_looks_max};
+  } else if (search.last != region_id::none) {
+    const segment& in = state_.segments().at(search.segment);
+    const bool is_left = in.kind(search.last) == kind_of(stream);
+    handle_record* const next = is_left ? last_free_in(in, search.last) : nullptr;
+    if (next != nullptr) return next;
+    search.last = region_id::none;
+  }
+  for (; search.looks_left != 0; --search.looks_left) {
+    std::uint32_t least = std::numeric_limits<std::uint32_t>::max();
+    for (std::uint32_t number = 0; number < state_.segments().count(); ++number) {
+      const segment& in = state_.segments().at(number);
+      const region_id found = in.regions().best_fit(kind_of(stream), search.least_granules);
+      if (found == region_id::none || in.range(found).count >= least) continue;
+      least = in.range(found).count;
+      search.segment = number;
+      search.last = found;
+    }
+    if (search.last == region_id::none) return nullptr;
+    if (handle_record* const h = last_free_in(state_.segments().at(search.segment), search.last))
+      return h;
+    search.last = region_id::none;
+    search.least_granules = least + 1;
+  }
+  return nullptr;
+}
+
 // Own stream first.
-handle_record* growth_planner::choose_handle(std::uint32_t stream, std::uint32_t rest_granules,
-                                             const growth_effort& effort) const noexcept {
+handle_record* growth_planner::choose_handle(const growth_plan& plan, std::uint32_t rest_granules,
+                                             const growth_effort& effort,
+                                             handle_search& search) const noexcept {
   check(rest_granules != 0, "a handle is chosen without need");
-  const free_handle_bins* from = &records_.free_of(stream);
-  if (from->empty()) from = longest_free(stream, effort);
+  const free_handle_bins* from = &records_.free_of(plan.request.stream);
+  if (from->empty()) from = longest_free(plan.request.stream, effort);
   if (from == nullptr) return nullptr;
   check(from->empty() == (from->oldest() == nullptr), "a list is empty and has a handle");
   if (sizes_.policy.tuning.oldest_first) return from->oldest();
+  if (handle_record* const first = in_smallest_region(from->largest()->stream, search))
+    return first;
   handle_record* const fitting =
       from->at_least(rest_granules / sizes_.page_granules, rest_granules);
   check(fitting == nullptr || fitting->is_free, "a handle in use is chosen");

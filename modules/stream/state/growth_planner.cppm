@@ -51,6 +51,7 @@ struct growth_plan {
   std::uint32_t handle_granules = 0;  // largest new handle; 0: the policy's
   std::uint64_t made_for = 0;         // an announcement; 0: a request
   std::uint64_t moved_granules = 0;
+  std::uint64_t piece_ns = 0;  // what the driver took to map a piece, in the mean
   std::vector<handle_record*> moved{};
   std::vector<mapping_slot> slots{};
   std::vector<stream_point> waits{};
@@ -89,6 +90,15 @@ struct growth_outcome {
   std::size_t standing_count = 0;  // of a failure: leading pieces that are still mapped
 };
 
+/// A search for free handles in the smallest free regions first, from one handle to the next.
+struct handle_search {
+  std::uint32_t stream = 0;
+  std::uint32_t least_granules = 0;  // smaller regions have none; 0: not begun
+  std::uint32_t looks_left = 0;
+  std::uint32_t segment = 0;
+  region_id last = region_id::none;  // in that segment, had one
+};
+
 class growth_planner {
  public:
   explicit growth_planner(pool_state& state) noexcept
@@ -121,8 +131,11 @@ class growth_planner {
   [[nodiscard]] std::uint32_t within_limit(std::uint32_t handle_granules,
                                            std::uint32_t create_granules,
                                            const growth_effort& effort) const noexcept;
-  [[nodiscard]] handle_record* choose_handle(std::uint32_t stream, std::uint32_t rest_granules,
-                                             const growth_effort& effort) const noexcept;
+  [[nodiscard]] handle_record* choose_handle(const growth_plan& plan, std::uint32_t rest_granules,
+                                             const growth_effort& effort,
+                                             handle_search& search) const noexcept;
+  [[nodiscard]] handle_record* in_smallest_region(std::uint32_t stream,
+                                                  handle_search& search) const noexcept;
   [[nodiscard]] const free_handle_bins* longest_free(std::uint32_t stream,
                                                      const growth_effort& effort) const noexcept;
   [[nodiscard]] bool waits_for_all(const stream_point& freed,

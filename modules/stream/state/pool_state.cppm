@@ -44,6 +44,7 @@ import :capture_table;
 import :event_writer;
 import :geometry;
 import :mappings;
+import :move_budget;
 import :options;
 import :pool_arenas;
 import :segment;
@@ -81,6 +82,8 @@ class alignas(64) pool_state {
   [[nodiscard]] inline const stream_table& streams() const noexcept { return streams_; }
   [[nodiscard]] inline stream_progress& progress() noexcept { return streams_.progress(); }
   [[nodiscard]] inline capture_table& captures() noexcept { return captures_; }
+  /// What moves have cost the driver.
+  [[nodiscard]] inline move_budget& moves() noexcept { return moves_; }
   /// Counters updated by each call.
   [[nodiscard]] inline pool_statistics& totals() noexcept { return totals_; }
 
@@ -212,6 +215,7 @@ class alignas(64) pool_state {
   capture_table captures_;
   pool_statistics totals_;
   shortage_report shortage_;
+  move_budget moves_;
   std::uint64_t reclaimed_at_ = 0;                // by the clock of frees
   std::uint64_t reclaimed_count_ = 0;             // regions visited then
   deferred_free frees_[frees_deferred_max] = {};  // several, from oldest_free_ on [I7]
@@ -226,6 +230,11 @@ class alignas(64) pool_state {
       state.records().live_granules() + state.arenas().uncounted_live_granules();
   check(live <= state.records().handle_granules(), "I1: more is live than exists");
   return live;
+}
+
+/// Allocations and frees so far: each free had its allocation.
+[[nodiscard]] inline std::uint64_t event_count_of(const pool_state& state) noexcept {
+  return 2 * state.streams().progress().clock();
 }
 
 /// Frees where the table of blocks is large: a free reads a bit, its entry comes during the next
