@@ -158,16 +158,20 @@ void simulation::to_owner(const std::function<void()>& what) {
 void simulation::check_owner() {
   if (const vmm::status valid = owner_->validate(); !valid) fail(valid.error().detail);
   if (creates_in_flight_ > 1) fail("a create is beside another");
+  const auto last = claims_;
   for (const vmm::tenant_record& each : owner_->state().records.tenants()) {
     if (!each.is_there()) continue;
     const std::uint64_t limit_bytes = each.share.limit_bytes;
     const std::uint64_t claimed = vmm::process_bytes(owner_->state(), each);
-    const std::uint64_t before = std::exchange(claims_[each.number], claimed);
     const auto& records = owner_->state().records;
-    const bool is_earlier =
-        std::ranges::any_of(records.tenants(), [&](const vmm::tenant_record& other) {
-          return other.is_earlier && records.are_one(other, each);
-        });
+    bool is_earlier = false;
+    std::uint64_t before = 0;  // of the process, which may have a new tenant
+    for (const vmm::tenant_record& other : records.tenants()) {
+      if (!records.are_one(other, each)) continue;
+      is_earlier |= other.is_earlier;
+      if (last.contains(other.number)) before = std::max(before, last.at(other.number));
+    }
+    claims_[each.number] = claimed;
     if (limit_bytes != 0 && !is_earlier && claimed > std::max(limit_bytes, before))
       fail("a limit is exceeded");
     if (each.is_waiting_to_join && now_ns_ > each.join_ns + 5 * ms &&
