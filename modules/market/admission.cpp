@@ -10,6 +10,7 @@ namespace vmm {
 namespace {
 
 constexpr std::uint64_t join_ns_max = 3'600'000'000'000;
+constexpr std::int64_t leaving_slack_ns = 1'000'000'000;  // the owner's loop and its driver's calls
 
 bool is_a_share(const market_share& share) noexcept {
   return share.priority <= market_priority_max &&
@@ -40,6 +41,16 @@ const tenant_record* sibling_of(const owner_state& state, const market_message& 
   return found == tenants.end() ? nullptr : &*found;
 }
 
+// A program that ends without a call of the library leaves its guarantee until the delay is over:
+// the next one waits that long. 0: none has ended.
+std::int64_t when_left(const owner_state& state) noexcept {
+  std::int64_t last_ns = 0;
+  for (const tenant_record& each : state.records.tenants()) {
+    if (each.is_there()) last_ns = std::max(last_ns, each.quiet_ns);
+  }
+  return last_ns == 0 ? 0 : last_ns + leaving_slack_ns;
+}
+
 }  // namespace
 
 // ---- coming --------------------------------------------------------------------------
@@ -64,7 +75,8 @@ void market_admission::refuse(std::uint64_t connection, market_reason reason) {
 
 // Beside the tenants that are there; and beside those that wait and came before, with the tenants
 // that passed them: a guarantee that waits is not starved by smaller ones.
-bool market_admission::fits(const tenant_record* self, const market_share& share) const noexcept {
+bool market_admission::fits(const tenant_record* self, const market_share& share,
+                            bool is_late) const noexcept {
   if (share.guarantee_bytes == 0) return true;
   const auto is_self = [&](const tenant_record& each) {
     return self != nullptr && state_.records.are_one(each, *self);
@@ -90,6 +102,7 @@ bool market_admission::fits(const tenant_record* self, const market_share& share
   };
   for (const tenant_record& each : state_.records.tenants()) {
     if (!each.is_there() || !is_first(state_.records, each) || is_self(each)) continue;
+    if (is_late && each.quiet_ns != 0) continue;
     if (!each.is_waiting_to_join) add(each, sum_bytes, spare_bytes);
     if (each.is_waiting_to_join ? each.number < number : each.number > first)
       add(each, later_bytes, later_spare_bytes);
@@ -143,7 +156,10 @@ void market_admission::greet(std::uint64_t connection, const market_message& hel
   const market_share share = sibling == nullptr ? hello.share : sibling->share;
   const bool is_admitted = sibling != nullptr && !sibling->is_waiting_to_join;
   const bool is_fitting = is_earlier || is_admitted || (sibling == nullptr && fits(nullptr, share));
-  if (reason == market_reason::none && !is_fitting && sibling == nullptr && hello.within_ns == 0)
+  const bool has_room_later = !is_fitting && fits(nullptr, share, true);
+  const std::int64_t left_ns = has_room_later ? when_left(state_) : 0;
+  if (reason == market_reason::none && !is_fitting && sibling == nullptr && hello.within_ns == 0 &&
+      left_ns == 0)
     reason = market_reason::guarantees;
   if (reason != market_reason::none) return refuse(connection, reason);
   const std::uint64_t group = group_of(hello);
@@ -161,8 +177,8 @@ void market_admission::greet(std::uint64_t connection, const market_message& hel
       state_.now_ns < state_.grace_end_ns && share.guarantee_bytes != 0 && !is_admitted;
   made->is_waiting_to_join = !is_earlier && (is_grace || !is_fitting);
   made->join_ns =
-      std::max(state_.grace_end_ns,
-               state_.now_ns + static_cast<std::int64_t>(std::min(hello.within_ns, join_ns_max)));
+      std::max({state_.grace_end_ns, left_ns,
+                state_.now_ns + static_cast<std::int64_t>(std::min(hello.within_ns, join_ns_max))});
   if (!made->is_waiting_to_join) welcome(*made);
 }
 

@@ -54,7 +54,9 @@ class market_admission {
   void resume(std::uint64_t connection, const market_message& hello, std::uint64_t process);
   [[nodiscard]] market_reason examine(const market_message& hello);
   /// `self`: null for a tenant that has no record.
-  [[nodiscard]] bool fits(const tenant_record* self, const market_share& share) const noexcept;
+  /// `is_late`: once the memory of tenants that have ended is lent again.
+  [[nodiscard]] bool fits(const tenant_record* self, const market_share& share,
+                          bool is_late = false) const noexcept;
   [[nodiscard]] std::uint64_t group_of(const market_message& hello);
   void welcome(tenant_record& tenant);
   void send_share(tenant_record& tenant);

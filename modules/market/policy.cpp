@@ -334,9 +334,11 @@ std::vector<giver> givers(const owner_state& state, const tenant_record& borrowe
     if ((late & state.records.bit_of(each)) != 0) continue;
     if (state.now_ns < (is_idle ? each.busy_ns : each.cannot_ns)) continue;
     if (kind == recall_kind::borrowed && state.now_ns < each.peace_ns) continue;
+    const bool is_own = is_idle && state.records.are_one(each, borrower);
     const std::uint64_t kept_bytes = kind == recall_kind::borrowed
                                          ? std::max(entitled[i], each.share.guarantee_bytes)
-                                         : each.share.guarantee_bytes;
+                                     : is_own ? 0
+                                              : each.share.guarantee_bytes;
     const std::uint64_t charge = state.records.charge_of(each);
     const std::uint64_t sum_bytes = process_charge(state, each);
     if (sum_bytes <= kept_bytes || charge <= staying[i]) continue;

@@ -99,6 +99,7 @@ struct joint_source {
   // Under the table's lock: `inside` is null while it joins and while it leaves.
   std::size_t member_count = 0;
   std::unique_ptr<memory_source> inside;
+  std::thread::id joins_in = std::this_thread::get_id();  // none: it has joined
 
   static std::uint64_t ask(void* of, const recall_request& what) noexcept {
     auto& self = *static_cast<joint_source*>(of);
@@ -160,6 +161,7 @@ class joining {
   void succeed(std::unique_ptr<memory_source> inside) {
     const std::lock_guard<std::mutex> lock(table_.mutex);
     joint_->inside = std::move(inside);
+    joint_->joins_in = {};
     joint_->member_count = 1;
     joint_ = nullptr;
   }
@@ -241,6 +243,12 @@ result<std::unique_ptr<memory_source>> join_market_once(const tenant_options& op
     return std::find_if(table.all.begin(), table.all.end(),
                         [&](const joint_source* each) { return each->options == options; });
   };
+  if (const auto found = find();
+      found != table.all.end() && (*found)->joins_in == std::this_thread::get_id())
+    return refuse(
+        errc::in_use,
+        "this thread is joining the owner of the device's memory, in a call that a signal "
+        "handler interrupts: raise an exception, which ends the call");
   const auto is_settled = [&] {
     const auto found = find();
     return found == table.all.end() || (*found)->inside != nullptr;

@@ -345,6 +345,19 @@ struct MarketFalseOwner : MarketHostile {
   std::thread thread_;
 };
 
+// A tenant that closes at once leaves what the owner said unread.
+TEST(MarketMessages, ArriveFromAPeerThatEndsWithoutReading) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
+  for (const int each : ends)
+    MarketFalseOwner::say(each, market_message{.kind = market_kind::leave});
+  ::close(ends[0]);
+  const auto left = MarketFalseOwner::take(ends[1]);
+  EXPECT_TRUE(left && left->kind == market_kind::leave);
+  EXPECT_FALSE(MarketFalseOwner::take(ends[1]));
+  ::close(ends[1]);
+}
+
 TEST_F(MarketFalseOwner, ALotOfAnotherSizeEndsTheConnection) {
   for (const std::uint32_t granules : {1U, 8U}) {
     serve([&](int end) {

@@ -383,6 +383,26 @@ TEST(MarketOwner, AfterAnOwnersEndANewGuaranteeWaitsForTheEarlierTenants) {
   EXPECT_FALSE(all.refused.contains(3));
 }
 
+// As a program that is started again at once.
+TEST(MarketOwner, AGuaranteeWaitsForThatOfAnEndedTenant) {
+  desk all(1024 * MiB);
+  const market_share share{.guarantee_bytes = 768 * MiB};
+  all.join(1, share);
+  all.say(2, all.hello(share));
+  EXPECT_EQ(all.refused[2], market_reason::guarantees) << "it runs";
+  EXPECT_TRUE(all.has(all.want(1, 64 * MiB)));
+  all.owner.lost(1, all.now);
+  all.owner.ended(1, all.now);
+  all.owner.witness_closed(1, all.now);
+  all.pass(10 * ms);
+  all.say(3, all.hello({.guarantee_bytes = 896 * MiB + 1}));
+  EXPECT_EQ(all.refused[3], market_reason::guarantees) << "it never fits";
+  all.say(4, all.hello(share));
+  EXPECT_FALSE(all.welcomed.contains(4) || all.refused.contains(4));
+  all.pass(200 * ms);
+  EXPECT_TRUE(all.welcomed.contains(4));
+}
+
 TEST(MarketOwner, LimitsHoldForRequestsTogether) {
   desk all(1024 * MiB);
   all.join(1, {.limit_bytes = 128 * MiB});
@@ -452,6 +472,25 @@ TEST(MarketOwner, TenantsOfAProcessHaveOneShare) {
   EXPECT_EQ(all.owner.state().records.tenant(1)->share, change.share);
   all.pass(100 * ms);
   EXPECT_EQ(all.asks[2].bytes, 64 * MiB) << "together they have more than that";
+}
+
+// Also that within the guarantee, which they have together.
+TEST(MarketOwner, IdleMemoryOfItsProcessIsRecalledFirst) {
+  desk all(1024 * MiB);
+  const market_share share{.guarantee_bytes = 256 * MiB, .limit_bytes = 512 * MiB};
+  all.processes = {{1, 7}, {2, 7}, {3, 8}};
+  all.join(1, share);
+  all.join(2, share);
+  all.join(3, {.guarantee_bytes = 640 * MiB});
+  const auto first = all.want(1, 256 * MiB), other = all.want(3, 640 * MiB);
+  EXPECT_TRUE(all.has(first) && all.has(other));
+  all.idle = {1, 3};
+  const auto second = all.want(2, 256 * MiB);
+  EXPECT_GE(all.asks[1].bytes, 128 * MiB);
+  EXPECT_FALSE(all.asks.contains(3)) << "it has its guarantee";
+  all.give(1, all.lots[first]);
+  all.pass(4 * ms);
+  EXPECT_TRUE(all.has(second));
 }
 
 TEST(MarketOwner, WhatBreaksTheProtocolEndsTheConnection) {
