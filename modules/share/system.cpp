@@ -393,8 +393,8 @@ received receive_message(int descriptor, std::byte* bytes, std::size_t size, int
     const ssize_t came =
         repeat([&] { return ::recvmsg(descriptor, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC); });
     if (came < 0) {
-      if (errno == ECONNRESET)
-        continue;  // once, of a peer that had not read all; what it sent stays
+      // The kernel reports once that the peer closed with messages unread; its own are still there.
+      if (errno == ECONNRESET) continue;
       if (errno != EAGAIN && errno != EWOULDBLOCK) return {0, receive_fault::failed, errno};
       const int failure = wait_for(descriptor, POLLIN, until);
       if (failure != 0) return {0, receive_fault::failed, failure};

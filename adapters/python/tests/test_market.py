@@ -131,10 +131,11 @@ def test_offered_memory_serves_another_tenant(folder):
 def ends_wait(alarm):
     """A call that waits runs handlers, one of which ends it."""
 
-    def check(call):
+    def check(call, inside=lambda: None):
         seen = []
 
         def handle():
+            inside()
             seen.append(1)
             if len(seen) == 5:
                 raise alarm.Stop
@@ -181,9 +182,14 @@ def test_a_handler_ends_a_wait_for_the_owner(folder, ends_wait, monkeypatch):
 def test_a_handler_ends_a_join_that_waits(folder, ends_wait, monkeypatch):
     monkeypatch.setenv("VMM_OWNER", folder)
     monkeypatch.setenv("VMM_TENANT", "guarantee=48MiB,wait=3600")
+
+    def join_again():
+        with pytest.raises(libvmm.InUse, match="raise an exception, which ends the call"):
+            libvmm.Driver("host")
+
     with tenant(HOLDER) as holder:
         assert turn(holder, "hold") == "held"
-        ends_wait(lambda: libvmm.Driver("host"))
+        ends_wait(lambda: libvmm.Driver("host"), join_again)
         turn(holder, "free")
 
 
