@@ -50,7 +50,6 @@ struct report_head {
 /// The device of the settings; ends the program without one.
 [[nodiscard]] vmm::cuda_driver open_device(const settings& how);
 [[nodiscard]] report_head head_of(const vmm::cuda_driver& device);
-[[nodiscard]] std::string fixed(double value, int digits);
 
 /// A Markdown page: what was done in words, and the table.
 struct page {
@@ -59,7 +58,6 @@ struct page {
   std::string words;
   table rows;
 };
-[[nodiscard]] std::string text_of(const page& from);
 /// Writes the page where the settings say, if they do.
 void publish(const settings& how, const page& made);
 

@@ -15,22 +15,17 @@ std::string today() {
   return text;
 }
 
-std::string line_of(const std::vector<std::string>& cells, const std::vector<std::size_t>& widths) {
+std::string line_of(const std::vector<std::string>& cells) {
   std::string text = "|";
-  for (std::size_t i = 0; i < cells.size(); ++i)
-    text += ' ' + cells[i] + std::string(widths[i] - cells[i].size(), ' ') + " |";
+  for (const std::string& cell : cells) text += ' ' + cell + " |";
   return text + '\n';
 }
 
 std::string table_text(const table& rows) {
   if (rows.empty()) return {};
-  std::vector<std::size_t> widths(rows.front().size(), 3);
-  for (const auto& row : rows)
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  std::vector<std::string> rule;
-  for (const std::size_t width : widths) rule.emplace_back(width, '-');
-  std::string text = line_of(rows.front(), widths) + line_of(rule, widths);
-  for (std::size_t i = 1; i < rows.size(); ++i) text += line_of(rows[i], widths);
+  std::string text =
+      line_of(rows.front()) + line_of(std::vector<std::string>(rows.front().size(), "---"));
+  for (const auto& row : std::span(rows).subspan(1)) text += line_of(row);
   return text;
 }
 
@@ -47,19 +42,10 @@ void write_file(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-std::string fixed(double value, int digits) {
-  std::array<char, 48> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", digits, value);
-  return text.data();
-}
-
-std::string text_of(const page& from) {
-  return "# " + from.title + "\n\n" + head_line(from.head) + ".\n\n" + from.words + "\n\n" +
-         table_text(from.rows);
-}
-
 void publish(const settings& how, const page& made) {
-  if (!how.markdown.empty()) write_file(how.markdown, text_of(made));
+  if (how.markdown.empty()) return;
+  write_file(how.markdown, "# " + made.title + "\n\n" + head_line(made.head) + ".\n\n" +
+                               made.words + "\n\n" + table_text(made.rows));
 }
 
 answers read_answers(const std::string& path) {

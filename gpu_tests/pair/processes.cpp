@@ -28,10 +28,7 @@ void need_processes(const cuda_driver& driver) {
 }
 
 share_options options_with(const share_secret& secret) {
-  share_options made;
-  made.secret = secret;
-  made.timeout_ms = wait_ms;
-  return made;
+  return {.secret = secret, .timeout_ms = wait_ms};
 }
 
 // An importer's work, and its pipes.

@@ -36,6 +36,14 @@ multicast_off = {
     "NVSHMEM_DISABLE_NVLS": "1",
 }
 started = time.monotonic()
+NOTES = {
+    "inflight": "10,000 blocks freed beside kernels that write to them, on 19 streams",
+    "mark": "whether cuCtxRecordEvent waits for every kind of stream",
+    "settled": "the device is waited for before results are read",
+    "graph": "what the graph computes differs between plain runs, too",
+    "spread": "the driver rounds 3 MiB to 4, holds a fifth fewer blocks, and has each hole back; "
+    "the pool lays blocks side by side, and handles shared with live neighbours cannot move",
+}
 
 
 class Program:
@@ -60,43 +68,24 @@ def programs(folder):
     both = ("plain", "vmm")
     plains = {f"plain {i}": {} for i in range(3, 6)}
     vmms = {f"vmm {i}": {} for i in range(2, 5)}
+    again = {**plains, "vmm again": {}}
+    expandable = "expandable_segments:True"
+    spread = {"alone": both, "facts": True, "must": ()}
     xla = "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0"  # else times choose kernels
     return [
         Program("nvcc static", [static, "work", "20"], timed=(2, 20)),
         Program("nvcc shared", [shared, "work", "20"]),
         Program("nvcc pools", [static, "pools", "40"], timed=(2, 20)),
-        Program(
-            "nvcc inflight",
-            [static, "inflight", "10000"],
-            note="10,000 blocks freed beside kernels that write to them, on 19 streams",
-        ),
-        Program(
-            "nvcc mark",
-            [static, "mark"],
-            note="whether cuCtxRecordEvent waits for every kind of stream",
-        ),
+        Program("nvcc inflight", [static, "inflight", "10000"], note=NOTES["inflight"]),
+        Program("nvcc mark", [static, "mark"], note=NOTES["mark"]),
         Program("nvcc graphs", [static, "graphs", "40"]),
         Program("nvcc fork", [static, "fork"]),
         Program("nvcc ipc", [static, "ipc"]),
         Program("nvcc dmabuf", [static, "dmabuf"]),
         Program("torch caching", torch, timed=(4, 24), extra=plains),
-        Program(
-            "torch settled",
-            torch + ["settled"],
-            extra={**plains, "vmm again": {}},
-            note="the device is waited for before results are read",
-        ),
-        Program(
-            "torch graph",
-            torch + ["graph"],
-            note="what the graph computes differs between plain runs, too",
-        ),
-        Program(
-            "torch expandable",
-            torch,
-            timed=(4, 24),
-            PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True",
-        ),
+        Program("torch settled", [*torch, "settled"], extra=again, note=NOTES["settled"]),
+        Program("torch graph", [*torch, "graph"], note=NOTES["graph"]),
+        Program("torch expandable", torch, timed=(4, 24), PYTORCH_CUDA_ALLOC_CONF=expandable),
         *(
             Program(" ".join(words), torch + words[1:], PYTORCH_NO_CUDA_MEMORY_CACHING="1", extra=x)
             for words, x in (
@@ -117,17 +106,8 @@ def programs(folder):
         Program("jax platform", jax, XLA_FLAGS=xla, XLA_PYTHON_CLIENT_ALLOCATOR="platform"),
         Program("numba", [python, str(here / "numba_program.py")]),
         Program("fragment", [static, "fragment"], alone=both, facts=True, must=("vmm",)),
-        Program(
-            "spread 3 MiB",
-            [static, "spread", "3072"],
-            alone=both,
-            facts=True,
-            must=(),
-            note="the driver rounds 3 MiB to 4, holds a fifth fewer blocks, and has each hole "
-            "back; the pool lays blocks side by side, and handles that they share with "
-            "live neighbours cannot move",
-        ),
-        Program("spread 100 MiB", [static, "spread", "102400"], alone=both, facts=True, must=()),
+        Program("spread 3 MiB", [static, "spread", "3072"], **spread, note=NOTES["spread"]),
+        Program("spread 100 MiB", [static, "spread", "102400"], **spread),
         Program("free beside a kernel", [static, "latency"], alone=both, facts=True),
     ]
 
@@ -291,21 +271,11 @@ def compare(bench, program, seen):
         if mode == "plain again":
             continue
         new = sorted(now.said() - known)
-        word = (
-            "facts"
-            if program.facts
-            else "equal"
-            if now.lines == plain.lines
-            else "DIFFER"
-            if repeats
-            else "differ, as plain runs do"
-        )
+        word = "DIFFER" if repeats else "differ, as plain runs do"
+        word = "facts" if program.facts else "equal" if now.lines == plain.lines else word
         wrong = not program.facts and (now.code != plain.code or (repeats and word == "DIFFER"))
-        wrong = (
-            wrong
-            or (now.code != 0 and mode in program.must)
-            or any("vmm_preload:" in line for line in new)
-        )
+        wrong = wrong or (now.code != 0 and mode in program.must)
+        wrong = wrong or any("vmm_preload:" in line for line in new)
         if mode == "plain":
             wrong = not program.facts and now.code != 0
         elif plain.code != 0 and not program.facts:
@@ -330,12 +300,8 @@ def compare(bench, program, seen):
 def check_all(bench, chosen):
     """Steps 2 and 3; the rows of their table."""
     seen = {each.name: {} for each in chosen}
-    jobs = [
-        (each, mode)
-        for each in chosen
-        if not each.alone
-        for mode in ("plain", "plain again", *modes, *each.extra)
-    ]
+    both = ("plain", "plain again", *modes)
+    jobs = [(x, mode) for x in chosen if not x.alone for mode in (*both, *x.extra)]
 
     def one(job):
         if bench.left() < 5:
