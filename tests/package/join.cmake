@@ -35,32 +35,41 @@ file(REMOVE_RECURSE "${WORK}")
 file(WRITE "${folder}/a.cpp" "${before}#include \"own.h\"\n${behind}")
 file(WRITE "${folder}/b.cpp"
      "// B [1\nmodule vmm.some_one;\nimport vmm.std;\nimport vmm.va;\nint b;\n")
-function(join)
-  execute_process(COMMAND ${CMAKE_COMMAND} -DMODULE=vmm.some_one
-                          "-DUNITS=${folder}/a.cpp;${folder}/b.cpp" "-DOUTPUT=${WORK}/joined.cpp"
-                          -P "${VMM_SOURCE}/cmake/join_units.cmake"
+function(join)  # the units, of the module, by the script
+  execute_process(COMMAND ${CMAKE_COMMAND} -DMODULE=${module} "-DROOT=${folder}"
+                          "-DUNITS=${units}" "-DOUTPUT=${WORK}/joined"
+                          -P "${VMM_SOURCE}/cmake/${script}.cmake"
                   RESULT_VARIABLE outcome ERROR_VARIABLE said)
   set(outcome "${outcome}" PARENT_SCOPE)
   string(REGEX REPLACE "[ \n]+" " " said "${said}")  # CMake breaks lines
   set(said "${said}" PARENT_SCOPE)
 endfunction()
-join()
-file(READ "${WORK}/joined.cpp" joined)
+function(expect_joined wanted)
+  join()
+  file(READ "${WORK}/joined" joined)
+  if(NOT outcome EQUAL 0 OR NOT joined STREQUAL wanted)
+    message(SEND_ERROR "joining ended with ${outcome} ${said}; it wrote\n${joined}\nnot\n${wanted}")
+  endif()
+endfunction()
+function(expect_not_joined text)
+  join()
+  if(outcome EQUAL 0 OR NOT said MATCHES "${text}")
+    message(SEND_ERROR "joining ended with ${outcome} ${said}, where it should say ${text}")
+  endif()
+endfunction()
+set(script join_units)
+set(module vmm.some_one)
+set(units "${folder}/a.cpp;${folder}/b.cpp")
 string(CONCAT wanted
        "module;\n#include <cstdio>\n#include \"${folder}/own.h\"\n\nmodule vmm.some_one;\n"
        "\nimport vmm.std;\nimport :part;\nimport vmm.va;\n"
        "\n#line 1 \"${folder}/a.cpp\"\n// A unit.\n\n\n\n\n\n\n\n\n\n"
        "int one() { return 1; }\n"
        "\n#line 1 \"${folder}/b.cpp\"\n// B [1\n\n\n\nint b;\n")
-if(NOT outcome EQUAL 0 OR NOT joined STREQUAL wanted)
-  message(SEND_ERROR "joining ended with ${outcome} ${said}; it wrote\n${joined}\nnot\n${wanted}")
-endif()
+expect_joined("${wanted}")
 
 file(APPEND "${folder}/b.cpp" "#if X\n#endif\n")
-join()
-if(outcome EQUAL 0 OR NOT said MATCHES "b.cpp can no longer be joined")
-  message(SEND_ERROR "a unit that cannot be joined any more: ${outcome} ${said}")
-endif()
+expect_not_joined("b.cpp can no longer be joined")
 
 # ---- interfaces --------------------------------------------------------------------------------
 
@@ -86,18 +95,9 @@ file(WRITE "${folder}/home/deep/kept.cppm"
      "export import vmm.va;\nimport :shown;\nexport class later;\nexport class b {};\n")
 file(WRITE "${folder}/home/shown.cppm"
      "// Shown\nexport module vmm.one:shown;\nexport import vmm.std;\nexport class a {};\n")
+set(script join_interfaces)
+set(module vmm.one)
 set(units "${folder}/home/one.cppm;${folder}/home/deep/kept.cppm;${folder}/home/shown.cppm")
-function(join_interfaces)
-  execute_process(COMMAND ${CMAKE_COMMAND} -DMODULE=vmm.one "-DROOT=${folder}" "-DUNITS=${units}"
-                          "-DOUTPUT=${WORK}/joined.cppm"
-                          -P "${VMM_SOURCE}/cmake/join_interfaces.cmake"
-                  RESULT_VARIABLE outcome ERROR_VARIABLE said)
-  set(outcome "${outcome}" PARENT_SCOPE)
-  string(REGEX REPLACE "[ \n]+" " " said "${said}")
-  set(said "${said}" PARENT_SCOPE)
-endfunction()
-join_interfaces()
-file(READ "${WORK}/joined.cppm" joined)
 string(CONCAT wanted
        "module;\n#include \"../own.h\"\n\nexport module vmm.one;\n"
        "\nexport import vmm.std;\nimport vmm.va;\n"
@@ -105,12 +105,7 @@ string(CONCAT wanted
        "\n#line 1 \"home/deep/kept.cppm\"\n// Kept\n\n\n\n\n\n"
        "export class later;\nclass b {};\n"
        "\n#line 1 \"home/one.cppm\"\n// One\n\n\n\nint c [1;\n")
-if(NOT outcome EQUAL 0 OR NOT joined STREQUAL wanted)
-  message(SEND_ERROR "joining ended with ${outcome} ${said}; it wrote\n${joined}\nnot\n${wanted}")
-endif()
+expect_joined("${wanted}")
 
 file(APPEND "${folder}/home/shown.cppm" "import :kept;\n")
-join_interfaces()
-if(outcome EQUAL 0 OR NOT said MATCHES "partitions import one another")
-  message(SEND_ERROR "partitions that import one another: ${outcome} ${said}")
-endif()
+expect_not_joined("partitions import one another")

@@ -9,29 +9,13 @@
 import vmm;
 
 namespace ours {
-struct parse_bytes {};
-struct object_pool {};
-struct nvtx_declarer {};
-struct block_request {};
-struct engine {};
-struct mapping_plan {};
-struct physical_pool {};
-struct memory_list {};
-struct check {};
-struct round_up {};
-struct ticket {};
-struct timeline {};
-struct tracker {};
-struct address_space {};
-struct region_map {};
-struct fake_driver {};
-struct call_log {};
-struct share_channel {};
-struct suspender {};
-struct peer_topology {};
-struct stream_backend {};
+constexpr int parse_bytes = 1, object_pool = 1, nvtx_declarer = 1, block_request = 1, engine = 1,
+              mapping_plan = 1, physical_pool = 1, memory_list = 1, check = 1, round_up = 1,
+              ticket = 1, timeline = 1, tracker = 1, address_space = 1, region_map = 1,
+              fake_driver = 1, call_log = 1, share_channel = 1, suspender = 1, peer_topology = 1,
+              stream_backend = 1;
 namespace sync {
-struct mutex {};
+constexpr int mutex = 1;
 }  // namespace sync
 }  // namespace ours
 
@@ -41,13 +25,11 @@ using namespace ours;
 // What is public is found, so that both namespaces are looked into.
 using found = address;
 
-template <class... Names>
-inline constexpr int count = sizeof...(Names);
-constexpr int hidden_count =
-    count<parse_bytes, object_pool, nvtx_declarer, block_request, engine, mapping_plan,
-          physical_pool, memory_list, check, round_up, ticket, timeline, tracker, address_space,
-          region_map, fake_driver, call_log, share_channel, suspender, peer_topology,
-          stream_backend, sync::mutex>;
+constexpr int hidden_count = parse_bytes + object_pool + nvtx_declarer + block_request + engine +
+                             mapping_plan + physical_pool + memory_list + check + round_up +
+                             ticket + timeline + tracker + address_space + region_map +
+                             fake_driver + call_log + share_channel + suspender + peer_topology +
+                             stream_backend + sync::mutex;
 }  // namespace seen
 
 int use_hidden() {
