@@ -25,9 +25,7 @@ TEST_F(Cuda, TheLegacyStreamHasTwoNumbers) {
   EXPECT_GOOD(vmm_pool_free(pool, first, nullptr));
   EXPECT_EQ(take(4096, nullptr), first) << "one stream under both";
   EXPECT_GOOD(vmm_pool_free(pool, first, stream_of(1)));
-  auto numbers = c_test::sized<vmm_pool_statistics>();
-  EXPECT_GOOD(vmm_pool_get_statistics(pool, &numbers));
-  EXPECT_EQ(numbers.stream_count, 1u);
+  EXPECT_EQ(c_test::queried(vmm_pool_get_statistics, pool).stream_count, 1u);
   EXPECT_FAILS(vmm_driver_destroy_stream(driver, stream_of(1)), VMM_ERROR_INVALID_ARGUMENT);
 }
 
@@ -45,8 +43,7 @@ TEST_F(Cuda, TheStreamOfEachThreadIsRefused) {
   EXPECT_GOOD(vmm_pool_free(pool, block, nullptr));
   EXPECT_FAILS(vmm_driver_synchronize_stream(driver, each), refused);
   EXPECT_FAILS(vmm_driver_fill(driver, block, 0, 1, each), refused);
-  auto request = c_test::sized<vmm_block_request>();
-  request.size_bytes = 4096;
+  auto request = c_test::sized<vmm_block_request>(4096);
   request.stream = each;
   EXPECT_FAILS(vmm_manager_allocate(manager, &request, &at), refused);
   EXPECT_FAILS(vmm_manager_forget_stream(manager, each), refused);
@@ -59,23 +56,21 @@ TEST_F(Cuda, TheStreamOfEachThreadIsRefused) {
 // A free waits for what the block was recorded on: of the stream of each thread that would be the
 // freeing thread's own, and not the recording one's.
 TEST_F(Cuda, TheStreamOfEachThreadIsNotRecorded) {
-  vmm_allocator* made = c_test::make_allocator("cuda");
+  const c_test::own_allocator made("cuda");
   void* block = nullptr;
   EXPECT_GOOD(vmm_allocator_allocate(made, 4096, 0, nullptr, &block));
   EXPECT_FAILS(vmm_allocator_record_stream(made, block, stream_of(2)), VMM_ERROR_INVALID_ARGUMENT);
   EXPECT_GOOD(vmm_allocator_record_stream(made, block, stream_of(1)));
-  EXPECT_FAILS(vmm_allocator_record_stream(made, &made, nullptr), VMM_ERROR_UNKNOWN_ADDRESS);
+  EXPECT_FAILS(vmm_allocator_record_stream(made, &block, nullptr), VMM_ERROR_UNKNOWN_ADDRESS);
   EXPECT_GOOD(vmm_allocator_free(made, block));
-  EXPECT_GOOD(vmm_allocator_destroy(made));
 }
 
 // ---- several drivers ---------------------------------------------------------------------------
 
 // Each opens the device for itself, as a framework's allocator and a program's pool do.
 TEST_F(Cuda, IdleMemoryServesAllocatorsOverOtherDriversOfTheDevice) {
-  std::uint64_t total = 0;
-  ASSERT_GOOD(vmm_driver_memory(driver, nullptr, &total));
-  vmm_allocator* const framework = c_test::make_allocator("cuda");
+  const std::uint64_t total = memory_now().total_bytes;
+  const c_test::own_allocator framework("cuda");
   const std::uint64_t most = total / 4 * 3;
   void* at = nullptr;
   EXPECT_GOOD(vmm_allocator_allocate(framework, most, 0, nullptr, &at));
@@ -86,28 +81,19 @@ TEST_F(Cuda, IdleMemoryServesAllocatorsOverOtherDriversOfTheDevice) {
   EXPECT_GOOD(vmm_pool_free(pool, mine, nullptr));
   EXPECT_GOOD(vmm_allocator_allocate(framework, most, 0, nullptr, &at));
   EXPECT_GOOD(vmm_allocator_free(framework, at));
-  EXPECT_GOOD(vmm_allocator_destroy(framework));
 }
 
 TEST_F(Cuda, IdleMemoryOfAnotherDeviceIsLeftAlone) {
-  std::uint64_t total = 0;
-  ASSERT_GOOD(vmm_driver_memory(driver, nullptr, &total));
-  vmm_driver* second = nullptr;
-  ASSERT_GOOD(vmm_driver_open("cuda:1", -1, &second));
-  const vmm_pool_options options = c_test::pool_defaults();
-  vmm_pool* elsewhere = nullptr;
-  ASSERT_GOOD(vmm_pool_create(second, &options, &elsewhere));
+  const std::uint64_t total = memory_now().total_bytes;
+  const c_test::own_driver second("cuda:1");
+  const c_test::own_pool elsewhere(second);
   void* at = nullptr;
   EXPECT_GOOD(vmm_pool_allocate(elsewhere, total / 4, nullptr, &at));
   EXPECT_GOOD(vmm_pool_free(elsewhere, at, nullptr));
   void* const mine = take(total / 2);
   EXPECT_FAILS(vmm_pool_allocate(pool, total / 4 * 3, nullptr, &at), VMM_ERROR_OUT_OF_MEMORY);
-  auto kept = c_test::sized<vmm_pool_statistics>();
-  EXPECT_GOOD(vmm_pool_get_statistics(elsewhere, &kept));
-  EXPECT_GE(kept.reusable_bytes, total / 4);
+  EXPECT_GE(c_test::queried(vmm_pool_get_statistics, elsewhere).reusable_bytes, total / 4);
   EXPECT_GOOD(vmm_pool_free(pool, mine, nullptr));
-  EXPECT_GOOD(vmm_pool_destroy(elsewhere));
-  EXPECT_GOOD(vmm_driver_close(second));
 }
 
 // ---- captures ----------------------------------------------------------------------------------
@@ -121,11 +107,10 @@ struct Captures : Cuda {
     void* context = nullptr;
     ASSERT_EQ(call("cuDevicePrimaryCtxRetain", &context, 0), 0);
     ASSERT_EQ(call("cuCtxPushCurrent_v2", context), 0);
-    ASSERT_GOOD(vmm_driver_create_stream(driver, &stream));
+    stream = make_stream();
   }
   void TearDown() override {
-    EXPECT_GOOD(vmm_pool_forget_stream(pool, stream));
-    EXPECT_GOOD(vmm_driver_destroy_stream(driver, stream));
+    end_stream(stream);
     void* context = nullptr;
     EXPECT_EQ(call("cuCtxPopCurrent_v2", &context), 0);
     EXPECT_EQ(call("cuDevicePrimaryCtxRelease_v2", 0), 0);
@@ -155,10 +140,9 @@ TEST_F(Captures, AnnouncedOnesAreAskedAboutAlone) {
   vmm_pool_options options = c_test::pool_defaults();
   EXPECT_EQ(options.captures_announced, 0u);
   options.captures_announced = 1;
-  vmm_pool* announced = nullptr;
-  ASSERT_GOOD(vmm_pool_create(driver, &options, &announced));
+  const c_test::own_pool announced(driver, options);
   void* at = nullptr;
-  for (vmm_pool* const each : {pool, announced}) {
+  for (vmm_pool* const each : {pool, static_cast<vmm_pool*>(announced)}) {
     EXPECT_GOOD(vmm_pool_allocate(each, 4096, stream, &at));
     EXPECT_GOOD(vmm_pool_free(each, at, stream));
   }
@@ -168,8 +152,7 @@ TEST_F(Captures, AnnouncedOnesAreAskedAboutAlone) {
   EXPECT_GOOD(vmm_pool_allocate(announced, 4096, stream, &at));  // the program said nothing
   EXPECT_GOOD(vmm_pool_free(announced, at, stream));
   EXPECT_FAILS(vmm_pool_allocate(announced, 1024 * MiB, stream, &at), VMM_ERROR_NOT_PERMITTED);
-  const std::string said = vmm_last_error_text();
-  EXPECT_TRUE(contains(said, "vmm_pool_capture_begin()"));
+  EXPECT_TRUE(c_test::says("vmm_pool_capture_begin()"));
   end();
 
   EXPECT_GOOD(vmm_pool_capture_begin(announced));
@@ -180,7 +163,6 @@ TEST_F(Captures, AnnouncedOnesAreAskedAboutAlone) {
   EXPECT_FAILS(vmm_pool_capture_end(announced), VMM_ERROR_INVALID_ARGUMENT);
   EXPECT_GOOD(vmm_pool_allocate(announced, 4096, stream, &at));
   EXPECT_GOOD(vmm_pool_free(announced, at, stream));
-  EXPECT_GOOD(vmm_pool_destroy(announced));
 }
 
 TEST(CudaAbsent, SaysWhatIsMissing) {
@@ -188,8 +170,7 @@ TEST(CudaAbsent, SaysWhatIsMissing) {
   vmm_driver* driver = nullptr;
   EXPECT_FAILS(vmm_driver_open("cuda", 0, &driver), VMM_ERROR_BAD_OPTION);
   EXPECT_FAILS(vmm_driver_open(nullptr, VMM_ANY_DEVICE, &driver), VMM_ERROR_BAD_OPTION);
-  EXPECT_NE(std::string(vmm_last_error_text()).find("VMM_CUDA_LIBRARY is '/there/is/no/libcuda"),
-            std::string::npos);
+  EXPECT_TRUE(c_test::says("VMM_CUDA_LIBRARY is '/there/is/no/libcuda"));
 }
 
 }  // namespace

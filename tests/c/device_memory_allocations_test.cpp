@@ -21,8 +21,7 @@ struct world {
   world() : opened(vmm::any_backend::own(std::make_unique<vmm::fake_driver>())) {
     fake = opened->get_if<vmm::fake_driver>();
     fake->set_manual(true);
-    vmm::pool_options options;
-    options.capture = vmm::capture_rule::private_memory;
+    const vmm::pool_options options{.capture = vmm::capture_rule::private_memory};
     memory = std::make_unique<vmm_c::device_memory>(std::move(*opened), options);
     side = *fake->create_stream();
     at = memory->allocate(4 * MiB, {}, false)->value;

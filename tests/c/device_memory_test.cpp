@@ -60,6 +60,21 @@ struct DeviceMemory : testing::Test {
     memory->write_statistics(out);
     return out;
   }
+  std::int64_t active() { return now().active[VMM_LEVEL_ALL].current; }
+  void expect_all_collected() {
+    memory->collect(false);
+    ASSERT_TRUE(fake->finish_all());
+    memory->collect(false);
+    EXPECT_EQ(active(), 0);
+  }
+  // A block that the side stream uses, freed.
+  std::uint64_t give_used(std::uint64_t size_bytes = 4 * MiB) {
+    const std::uint64_t at = take(size_bytes);
+    use(side, at, size_bytes);
+    EXPECT_TRUE(memory->record(at, side));
+    give(at);
+    return at;
+  }
 
   vmm::fake_driver* fake = nullptr;
   std::unique_ptr<device_memory> memory;
@@ -77,13 +92,13 @@ TEST_F(DeviceMemory, ARecordedStreamKeepsTheBlock) {
   ASSERT_TRUE(memory->record(at, side));  // twice is once
   give(at);
   EXPECT_EQ(now().allocations[VMM_LEVEL_ALL].current, 0);
-  EXPECT_EQ(now().active[VMM_LEVEL_ALL].current, 1);
+  EXPECT_EQ(active(), 1);
   const std::uint64_t next = take(4 * MiB);
   EXPECT_NE(next, at);
   EXPECT_TRUE(fake->finish_all());
   const std::uint64_t again = take(4 * MiB);
   EXPECT_EQ(again, at);
-  EXPECT_EQ(now().active[VMM_LEVEL_ALL].current, 2);
+  EXPECT_EQ(active(), 2);
   give(next);
   give(again);
 }
@@ -91,10 +106,7 @@ TEST_F(DeviceMemory, ARecordedStreamKeepsTheBlock) {
 // A block that the pool does not have, live or waiting, is found.
 TEST_F(DeviceMemory, ABlockThatThePoolHasLostIsFound) {
   const std::uint64_t at = take(4 * MiB);
-  const std::uint64_t waits = take(4 * MiB);
-  use(side, waits, 4 * MiB);
-  ASSERT_TRUE(memory->record(waits, side));
-  give(waits);
+  const std::uint64_t waits = give_used();
   for (const std::uint64_t each : {at, waits}) {
     ASSERT_TRUE(memory->pool().free({each}, {}));
     const char* const broken = memory->find_broken();
@@ -113,17 +125,17 @@ TEST_F(DeviceMemory, OfTwoStreamsTheLaterOneCounts) {
   ASSERT_TRUE(memory->record(at, other));
   give(at);
   memory->collect(false);
-  EXPECT_EQ(now().active[VMM_LEVEL_ALL].current, 1);
+  EXPECT_EQ(active(), 1);
   ASSERT_TRUE(fake->finish_all());
   memory->collect(false);
-  EXPECT_EQ(now().active[VMM_LEVEL_ALL].current, 0);
+  EXPECT_EQ(active(), 0);
 }
 
 TEST_F(DeviceMemory, ItsOwnStreamIsNotRecorded) {
   const std::uint64_t at = take(4 * MiB, side);
   ASSERT_TRUE(memory->record(at, side));
   give(at);
-  EXPECT_EQ(now().active[VMM_LEVEL_ALL].current, 0);
+  EXPECT_EQ(active(), 0);
   EXPECT_EQ(take(4 * MiB, side), at);
   give(at);
 }
@@ -131,10 +143,7 @@ TEST_F(DeviceMemory, ItsOwnStreamIsNotRecorded) {
 TEST_F(DeviceMemory, WhatWaitsIsWaitedForBeforeMemoryIsShort) {
   fake->set_manual(false);
   memory->set_limit(64 * MiB);
-  const std::uint64_t at = take(48 * MiB);
-  use(side, at, 48 * MiB);
-  ASSERT_TRUE(memory->record(at, side));
-  give(at);
+  give_used(48 * MiB);
   const std::uint64_t next = take(48 * MiB);
   EXPECT_EQ(now().retry_count, 1U);
   EXPECT_EQ(now().short_count, 0U);
@@ -172,14 +181,11 @@ TEST_F(DeviceMemory, AFreeInACaptureWaitsForItsEnd) {
   give(own, true);
   give(recorded, true);
   give(beside, true);  // of no stream that is being captured: at once
-  EXPECT_EQ(now().active[VMM_LEVEL_ALL].current, 2);
+  EXPECT_EQ(active(), 2);
   EXPECT_EQ(take(4 * MiB, {}, true), beside);
   give(beside, true);
   end_capture(side);
-  memory->collect(false);
-  ASSERT_TRUE(fake->finish_all());
-  memory->collect(false);
-  EXPECT_EQ(now().active[VMM_LEVEL_ALL].current, 0);
+  expect_all_collected();
 }
 
 TEST_F(DeviceMemory, AnUnannouncedCaptureIsNotSpoiledEither) {
@@ -193,10 +199,7 @@ TEST_F(DeviceMemory, AnUnannouncedCaptureIsNotSpoiledEither) {
 
 // As a program that frees a tensor with a recorded stream and then captures by itself.
 TEST_F(DeviceMemory, AFreeThatWaitsSpoilsNoUnannouncedCapture) {
-  const std::uint64_t at = take(4 * MiB);
-  use(side, at, 4 * MiB);
-  ASSERT_TRUE(memory->record(at, side));
-  give(at);
+  give_used();
   ASSERT_TRUE(fake->begin_capture(other, vmm::capture_mode::any_thread));
   const std::uint64_t inside = take(4 * MiB, other);
   end_capture(other);
@@ -206,10 +209,7 @@ TEST_F(DeviceMemory, AFreeThatWaitsSpoilsNoUnannouncedCapture) {
 TEST_F(DeviceMemory, AShortageSpoilsNoUnannouncedCapture) {
   fake->set_manual(false);
   memory->set_limit(64 * MiB);
-  const std::uint64_t at = take(48 * MiB);
-  use(side, at, 48 * MiB);
-  ASSERT_TRUE(memory->record(at, side));
-  give(at);
+  give_used(48 * MiB);
   ASSERT_TRUE(fake->begin_capture(other, vmm::capture_mode::any_thread));
   give(take(48 * MiB));
   end_capture(other);
@@ -222,12 +222,9 @@ TEST_F(DeviceMemory, ABlockOfAnUnannouncedCaptureWaitsForItsEnd) {
   ASSERT_TRUE(fake->begin_capture(side, vmm::capture_mode::any_thread));
   give(at);
   memory->collect(false);
-  EXPECT_EQ(now().active[VMM_LEVEL_ALL].current, 1);
+  EXPECT_EQ(active(), 1);
   end_capture(side);
-  memory->collect(false);
-  ASSERT_TRUE(fake->finish_all());
-  memory->collect(false);
-  EXPECT_EQ(now().active[VMM_LEVEL_ALL].current, 0);
+  expect_all_collected();
 }
 
 TEST_F(DeviceMemory, WhatIsRequestedIsCountedUntilTheFreeIsComplete) {

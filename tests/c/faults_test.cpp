@@ -65,20 +65,17 @@ struct owners {
     return vmm_growable_create(manager, &options, made);
   }
   static vmm_status resize(vmm_growable* what, std::uint64_t size_bytes) {
-    auto request = sized<vmm_growable_request>();
-    request.size_bytes = size_bytes;
+    auto request = sized<vmm_growable_request>(size_bytes);
     return vmm_growable_resize(what, &request);
   }
   vmm_status allocate(std::uint64_t size_bytes, std::uint64_t growth_bytes) {
-    auto request = sized<vmm_block_request>();
-    request.size_bytes = size_bytes;
+    auto request = sized<vmm_block_request>(size_bytes);
     request.growth_bytes = growth_bytes;
     return vmm_manager_allocate(manager, &request, &block);
   }
   vmm_status resize(std::uint64_t size_bytes, bool in_place) {
-    auto request = sized<vmm_resize_request>();
+    auto request = sized<vmm_resize_request>(size_bytes);
     request.at = block;
-    request.size_bytes = size_bytes;
     request.in_place = in_place ? 1 : 0;
     return vmm_manager_resize(manager, &request, &block);
   }
@@ -124,8 +121,7 @@ constexpr std::array calls{
                  [](owners& on) { return owners::resize(on.range, 20 * MiB); }},
     failing_call{"vmm_share_export",
                  [](owners& on) {
-                   auto request = sized<vmm_export_request>();
-                   request.size_bytes = 4 * MiB;
+                   auto request = sized<vmm_export_request>(4 * MiB);
                    return vmm_share_export(on.driver, &request, &on.exported);
                  }},
     failing_call{"a pool of vmm.hpp, and the first block of its resource",

@@ -9,7 +9,7 @@
 
 namespace {
 
-using c_test::sized;
+using c_test::sized, c_test::queried;
 
 struct Growable : c_test::Bench {
   vmm_growable* make(std::uint64_t most, std::uint64_t segments = 1) {
@@ -23,15 +23,12 @@ struct Growable : c_test::Bench {
   }
   static vmm_status resize(vmm_growable* range, std::uint64_t size_bytes,
                            std::uint32_t change = VMM_GROWABLE_ANY) {
-    auto request = sized<vmm_growable_request>();
-    request.size_bytes = size_bytes;
+    auto request = sized<vmm_growable_request>(size_bytes);
     request.change = change;
     return vmm_growable_resize(range, &request);
   }
   static vmm_growable_info info_of(vmm_growable* range) {
-    auto info = sized<vmm_growable_info>();
-    EXPECT_GOOD(vmm_growable_query(range, &info));
-    return info;
+    return queried(vmm_growable_query, range);
   }
 };
 

@@ -19,11 +19,12 @@ struct thing {
   std::atomic<int> inside = 0;
 };
 
-void drop(void* handle) {
+handle_slot& claim(void* handle) {
   handle_slot* const slot = claim_handle(handle, handle_kind::pool);
-  ASSERT_NE(slot, nullptr);
-  drop_handle(*slot);
+  if (slot == nullptr) std::abort();
+  return *slot;
 }
+void drop(void* handle) { drop_handle(claim(handle)); }
 
 TEST(Handles, OneBitMakesAnotherNumber) {
   thing object;
@@ -67,10 +68,7 @@ TEST(Handles, FewObjectsAtATimeUseFewSlots) {
 TEST(Handles, EndWhenThereAreNoMore) {
   thing object;
   std::vector<void*> all;
-  for (void* handle = add_handle(handle_kind::pool, &object); handle != nullptr;
-       handle = add_handle(handle_kind::pool, &object)) {
-    all.push_back(handle);
-  }
+  while (void* const handle = add_handle(handle_kind::pool, &object)) all.push_back(handle);
   EXPECT_EQ(all.size(), 65'536u);
   drop(all.back());
   all.back() = add_handle(handle_kind::pool, &object);
@@ -86,18 +84,16 @@ TEST(Handles, AreKeptWhileACallIsInside) {
   void* const handle = add_handle(handle_kind::pool, &object);
   {
     const call_on<thing> call(handle);
-    handle_slot* const slot = claim_handle(handle, handle_kind::pool);
-    ASSERT_NE(slot, nullptr);
-    EXPECT_TRUE(slot->has_long_callers());
-    keep_handle(*slot);
+    handle_slot& slot = claim(handle);
+    EXPECT_TRUE(slot.has_long_callers());
+    keep_handle(slot);
     EXPECT_TRUE(call_on<thing>(handle));
   }
-  handle_slot* const slot = claim_handle(handle, handle_kind::pool);
-  ASSERT_NE(slot, nullptr);
-  EXPECT_FALSE(slot->has_long_callers());
-  close_handle(*slot);
+  handle_slot& slot = claim(handle);
+  EXPECT_FALSE(slot.has_long_callers());
+  close_handle(slot);
   EXPECT_FALSE(call_on<thing>(handle)) << "no call enters what goes";
-  drop_handle(*slot);
+  drop_handle(slot);
 }
 
 // A refused destruction is not seen by other threads: their calls wait for the decision, and so
@@ -106,8 +102,7 @@ TEST(Handles, CallsWaitForADecision) {
   thing object;
   void* const handle = add_handle(handle_kind::pool, &object);
   for (const bool goes : {false, true}) {
-    handle_slot* const slot = claim_handle(handle, handle_kind::pool);
-    ASSERT_NE(slot, nullptr);
+    handle_slot& slot = claim(handle);
     std::atomic<int> done = 0;
     std::thread caller([&] {
       EXPECT_EQ(static_cast<bool>(call_on<thing>(handle)), !goes);
@@ -122,10 +117,10 @@ TEST(Handles, CallsWaitForADecision) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     EXPECT_EQ(done, 0);
     if (goes) {
-      close_handle(*slot);
-      drop_handle(*slot);
+      close_handle(slot);
+      drop_handle(slot);
     } else {
-      keep_handle(*slot);
+      keep_handle(slot);
     }
     caller.join();
     other.join();
@@ -136,11 +131,10 @@ TEST(Handles, CallsWaitForADecision) {
 TEST(Handles, ADecisionEndsInAForkedChild) {
   thing object;
   void* const handle = add_handle(handle_kind::pool, &object);
-  handle_slot* const slot = claim_handle(handle, handle_kind::pool);
-  ASSERT_NE(slot, nullptr);
+  handle_slot& slot = claim(handle);
   EXPECT_EQ(code_of_child([&] { return call_on<thing>(handle) ? 0 : 1; }), 0);
-  close_handle(*slot);
-  drop_handle(*slot);
+  close_handle(slot);
+  drop_handle(slot);
 }
 
 // Destroys the object and reports whether a thread was inside.

@@ -11,7 +11,7 @@
 namespace {
 
 namespace fs = std::filesystem;
-using c_test::Bench;
+using c_test::Bench, c_test::says;
 
 struct History : Bench {
   void SetUp() override {
@@ -42,15 +42,14 @@ struct History : Bench {
 };
 
 TEST_F(History, APoolIsRecordedFromStartToStop) {
-  void* at = nullptr;
-  ASSERT_GOOD(vmm_pool_allocate(pool, MiB, nullptr, &at));
+  void* at = take(MiB);
   EXPECT_FAILS(vmm_history_dump(pool, 0, path("none").c_str()), VMM_ERROR_INVALID_ARGUMENT);
   ASSERT_GOOD(vmm_history_start(pool, 0, nullptr));
   EXPECT_FAILS(vmm_history_start(pool, 0, nullptr), VMM_ERROR_IN_USE);
   ASSERT_GOOD(vmm_pool_free(pool, at, nullptr));
   ASSERT_GOOD(vmm_history_dump(pool, 0, path("one").c_str()));
   EXPECT_EQ(event_count(read(path("one"))), 1u);
-  ASSERT_GOOD(vmm_pool_allocate(pool, MiB, nullptr, &at));
+  at = take(MiB);
   ASSERT_GOOD(vmm_history_stop(pool, 0, path("two").c_str()));
   EXPECT_EQ(event_count(read(path("two"))), 2u);
   EXPECT_FAILS(vmm_history_stop(pool, 0, nullptr), VMM_ERROR_INVALID_ARGUMENT);
@@ -84,9 +83,7 @@ TEST_F(History, TagsAndLinesAreTheThreads) {
   EXPECT_EQ(tag_before, 0u);
   EXPECT_EQ(line_before, 0u);
   ASSERT_GOOD(vmm_history_start(manager, 0, nullptr));
-  void* at = nullptr;
-  const vmm_block_request request{sizeof(vmm_block_request), MiB, 0, 0, nullptr};
-  ASSERT_GOOD(vmm_manager_allocate(manager, &request, &at));
+  void* const at = build(MiB);
   ASSERT_GOOD(vmm_history_label(0, 0, &tag_before, nullptr));
   EXPECT_EQ(tag_before, tag);
   ASSERT_GOOD(vmm_history_stop(manager, 0, path("tagged").c_str()));
@@ -112,8 +109,7 @@ TEST_F(History, ALabelThatWasNeverGivenIsRefused) {
 TEST_F(History, AShortageWritesByItself) {
   auto options = c_test::pool_defaults();
   options.budget_bytes = 64 * MiB;
-  vmm_pool* small = nullptr;
-  ASSERT_GOOD(vmm_pool_create(driver, &options, &small));
+  const c_test::own_pool small(driver, options);
   vmm_history_options how;
   ASSERT_GOOD(vmm_history_options_init(&how, sizeof(how)));
   const std::string to = path("short");
@@ -126,11 +122,10 @@ TEST_F(History, AShortageWritesByItself) {
   }
   EXPECT_TRUE(fs::exists(to + ".0") && fs::exists(to + ".1"));
   EXPECT_FALSE(fs::exists(to + ".2"));
-  ASSERT_GOOD(vmm_pool_destroy(small));
 }
 
 TEST_F(History, AnAllocatorIsRecordedDeviceByDevice) {
-  vmm_allocator* const allocator = c_test::make_allocator("fake");
+  const c_test::own_allocator allocator("fake");
   ASSERT_GOOD(vmm_history_start(allocator, 3, nullptr));
   EXPECT_FAILS(vmm_history_stop(allocator, 2, nullptr), VMM_ERROR_INVALID_ARGUMENT);
   EXPECT_FAILS(vmm_history_start(allocator, 64, nullptr), VMM_ERROR_INVALID_ARGUMENT);
@@ -139,7 +134,6 @@ TEST_F(History, AnAllocatorIsRecordedDeviceByDevice) {
   ASSERT_GOOD(vmm_allocator_free(allocator, at));
   ASSERT_GOOD(vmm_history_stop(allocator, 3, path("third").c_str()));
   EXPECT_GE(event_count(read(path("third"))), 2u);
-  ASSERT_GOOD(vmm_allocator_destroy(allocator));
 }
 
 TEST_F(History, WrongUseIsRefused) {
@@ -147,7 +141,7 @@ TEST_F(History, WrongUseIsRefused) {
   EXPECT_FAILS(vmm_history_start(driver, 0, nullptr), VMM_ERROR_INVALID_HANDLE);
   EXPECT_FAILS(vmm_history_start(pool, 3, nullptr), VMM_ERROR_INVALID_ARGUMENT);
   EXPECT_FAILS(vmm_history_start(manager, 3, nullptr), VMM_ERROR_INVALID_ARGUMENT);
-  EXPECT_NE(std::string(vmm_last_error_text()).find("pass 0"), std::string::npos);
+  EXPECT_TRUE(says("pass 0"));
   EXPECT_FAILS(vmm_history_dump(pool, 0, nullptr), VMM_ERROR_INVALID_ARGUMENT);
   vmm_history_options how;
   EXPECT_FAILS(vmm_history_options_init(&how, 8), VMM_ERROR_INVALID_ARGUMENT);

@@ -5,18 +5,9 @@
 // that of one whose work may go on keeps its value.
 // Method: processes that hold counters of this one and are killed. A counter that must keep its
 // value is looked at after that of another process, killed later, has become 0.
-#include <fcntl.h>
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <atomic>
-#include <cstdint>
-#include <string>
-#include <thread>
-#include <vector>
-
+#include "../support/program.hpp"
 #include "bench.hpp"
 
 namespace {
@@ -30,7 +21,6 @@ extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
 
 struct Leases : testing::Test {
   void SetUp() override {
-    ASSERT_EQ(::pipe(ready_), 0);
     const int file =
         ::open(("/dev/shm" + name).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     ASSERT_GE(file, 0);
@@ -46,39 +36,30 @@ struct Leases : testing::Test {
     for (std::size_t i = 0; i < count; ++i) ASSERT_GOOD(lend(i));
   }
   void TearDown() override {
-    for (const pid_t each : running_) end(each);
+    running_.clear();
     ::unlink(("/dev/shm" + name).c_str());
     ::munmap(reinterpret_cast<char*>(counters_) - head_bytes, size_bytes);
     EXPECT_GOOD(vmm_allocator_free(memory_, block_));
     EXPECT_GOOD(vmm_allocator_destroy(memory_));
-    for (const int each : ready_) ::close(each);
   }
   // A process that does this, is ready, and goes on until it is killed.
   template <class Work>
-  pid_t start(Work&& work) {
-    const pid_t made = ::fork();
-    if (made == 0) {
-      work();
-      if (HasFailure()) ::_exit(1);
-      (void)::write(ready_[1], "r", 1);
-      while (true) ::pause();
-    }
-    char byte = 0;
-    EXPECT_EQ(::read(ready_[0], &byte, 1), 1);
-    running_.push_back(made);
+  program& start(Work&& work) {
+    program& made =
+        *running_.emplace_back(std::make_unique<program>([&](const program::line& talk) {
+          work();
+          talk.say(HasFailure() ? 'x' : 'r');
+          while (true) ::pause();
+        }));
+    EXPECT_EQ(made.talk().hear(), 'r');
     return made;
   }
-  pid_t start_holding(std::size_t counter) {
+  program& start_holding(std::size_t counter) {
     return start([&] { EXPECT_GOOD(hold(counter)); });
-  }
-  void end(pid_t process) {
-    ::kill(process, SIGKILL);
-    (void)::waitpid(process, nullptr, 0);
-    std::erase(running_, process);
   }
   // Returns after all that ended before were looked at.
   void pass() {
-    end(start_holding(count - 1));
+    start_holding(count - 1).kill();
     wait_for_zero(count - 1);
   }
   void wait_for_zero(std::size_t counter) const {
@@ -101,11 +82,10 @@ struct Leases : testing::Test {
   vmm_block_export exported{};
 
  private:
-  int ready_[2] = {-1, -1};
   std::int64_t* counters_ = nullptr;
   vmm_allocator* memory_ = nullptr;
   void* block_ = nullptr;
-  std::vector<pid_t> running_;
+  std::vector<std::unique_ptr<program>> running_;
 };
 
 TEST_F(Leases, AProcessThatIsKilledCountsDown) {
@@ -115,36 +95,37 @@ TEST_F(Leases, AProcessThatIsKilledCountsDown) {
     EXPECT_GOOD(vmm_allocator_import(own, &exported, 0, &at));
     if (ends) EXPECT_GOOD(vmm_allocator_end_import(own, at));
   };
-  const auto start_importing = [&](std::size_t counter, bool ends) {
+  const auto start_importing = [&](std::size_t counter, bool ends) -> program& {
     return start([&] {
       EXPECT_GOOD(hold(counter));
       map_block(ends);
     });
   };
-  const pid_t steps[] = {start_holding(0), start_importing(1, false), start_importing(2, true)};
+  program* const steps[] = {&start_holding(0), &start_importing(1, false),
+                            &start_importing(2, true)};
   for (std::size_t i = 0; i < std::size(steps); ++i) {
     EXPECT_EQ(value_of(i), 1);
-    end(steps[i]);
+    steps[i]->kill();
     wait_for_zero(i);
   }
 }
 
 TEST_F(Leases, OthersCountersKeepTheirValue) {
-  const pid_t killed = start_holding(0);
+  program& killed = start_holding(0);
   start_holding(1);
-  end(start([] {}));  // has reported nothing
-  end(killed);
+  start([] {}).kill();  // has reported nothing
+  killed.kill();
   wait_for_zero(0);
   pass();
   for (const std::size_t each : {1U, 2U, 3U}) EXPECT_EQ(value_of(each), 1);
 }
 
 TEST_F(Leases, OneProcessHasManyCounters) {
-  const pid_t many = start([&] {
+  program& many = start([&] {
     for (std::size_t i = 0; i < 5; ++i) EXPECT_GOOD(hold(i));
     count_down(2);
   });
-  end(many);
+  many.kill();
   for (std::size_t i = 0; i < 5; ++i) wait_for_zero(i);
   EXPECT_EQ(value_of(5), 1);
 }
@@ -153,7 +134,7 @@ TEST_F(Leases, OneProcessHasManyCounters) {
 TEST_F(Leases, AForkedChildThatLivesKeepsThem) {
   int there[2];
   ASSERT_EQ(::pipe(there), 0);
-  const pid_t parent = start([&] {
+  program& parent = start([&] {
     EXPECT_GOOD(hold(0));
     const pid_t child = ::fork();
     if (child == 0) {
@@ -163,7 +144,7 @@ TEST_F(Leases, AForkedChildThatLivesKeepsThem) {
   });
   pid_t child = 0;
   ASSERT_EQ(::read(there[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
-  end(parent);
+  parent.kill();
   pass();
   EXPECT_EQ(value_of(0), 1);
   ::kill(child, SIGKILL);
@@ -172,7 +153,7 @@ TEST_F(Leases, AForkedChildThatLivesKeepsThem) {
 }
 
 TEST_F(Leases, AProcessThatClosesItsDescriptorsKeepsThem) {
-  const pid_t daemon = start([&] {
+  program& daemon = start([&] {
     EXPECT_GOOD(hold(0));
     std::vector<int> closed;
     for (int each = 3; each < 200; ++each) {
@@ -186,7 +167,7 @@ TEST_F(Leases, AProcessThatClosesItsDescriptorsKeepsThem) {
   });
   pass();
   EXPECT_EQ(value_of(0), 1);
-  end(daemon);
+  daemon.kill();
   for (const std::size_t each : {0U, 1U}) wait_for_zero(each);
 }
 

@@ -9,16 +9,13 @@
 #include <pthread.h>
 #include <sys/socket.h>
 
-#include <algorithm>
-#include <atomic>
-
 #include "../support/child.hpp"
 #include "bench.hpp"
 #include "vmm.h"
 
 namespace {
 
-using c_test::manager_defaults, c_test::sized;
+using c_test::manager_defaults, c_test::own_allocator, c_test::says, c_test::sized, c_test::queried;
 
 struct Share : testing::Test {
   void SetUp() override {
@@ -48,14 +45,22 @@ struct Share : testing::Test {
     borrowing.join();
   }
   static vmm_shared_info info_of(vmm_export* block) {
-    auto info = sized<vmm_shared_info>();
-    EXPECT_GOOD(vmm_share_query_export(block, &info));
-    return info;
+    return queried(vmm_share_query_export, block);
   }
   static vmm_shared_info info_of(vmm_import* block) {
-    auto info = sized<vmm_shared_info>();
-    EXPECT_GOOD(vmm_share_query_import(block, &info));
-    return info;
+    return queried(vmm_share_query_import, block);
+  }
+  // The next event of a channel, whose kind is given.
+  static vmm_share_event next(vmm_channel* of, std::uint32_t kind) {
+    auto event = sized<vmm_share_event>();
+    EXPECT_GOOD(vmm_share_next(of, 20'000, &event));
+    EXPECT_EQ(event.kind, kind);
+    return event;
+  }
+  vmm_export* make_block(const vmm_export_request& request) const {
+    vmm_export* block = nullptr;
+    EXPECT_GOOD(vmm_share_export(lender, &request, &block));
+    return block;
   }
 
   vmm_share_options options{};
@@ -66,12 +71,10 @@ struct Share : testing::Test {
 };
 
 TEST_F(Share, ABlockOfItsOwn) {
-  auto request = sized<vmm_export_request>();
-  request.size_bytes = 6 * MiB;
+  auto request = sized<vmm_export_request>(6 * MiB);
   request.handle_bytes = 2 * MiB;
   std::strcpy(request.label, "weights");
-  vmm_export* block = nullptr;
-  ASSERT_GOOD(vmm_share_export(lender, &request, &block));
+  vmm_export* const block = make_block(request);
   EXPECT_FAILS(vmm_driver_close(lender), VMM_ERROR_IN_USE);
   std::uint64_t id = 0;
   vmm_import* borrowed = nullptr;
@@ -86,9 +89,7 @@ TEST_F(Share, ABlockOfItsOwn) {
   EXPECT_EQ(static_cast<char*>(there.base)[5 * MiB], 's');
   EXPECT_FAILS(vmm_share_end_export(block), VMM_ERROR_IN_USE);
   std::thread giving([&] {
-    auto event = sized<vmm_share_event>();
-    EXPECT_GOOD(vmm_share_next(theirs, 20'000, &event));
-    EXPECT_EQ(event.kind, static_cast<std::uint32_t>(VMM_SHARE_WITHDRAWN));
+    (void)next(theirs, VMM_SHARE_WITHDRAWN);
     EXPECT_GOOD(vmm_share_give_back(theirs, borrowed));
     EXPECT_GOOD(vmm_share_end_import(borrowed));
   });
@@ -130,17 +131,15 @@ struct ManagersBlock : Share {
     vmm_manager_options memory = manager_defaults();
     memory.shareable = VMM_SHARE_POSIX_FD;
     ASSERT_GOOD(vmm_manager_create(lender, &memory, &manager));
-    auto wanted = sized<vmm_block_request>();
-    wanted.size_bytes = 2 * MiB;
+    auto wanted = sized<vmm_block_request>(2 * MiB);
     ASSERT_GOOD(vmm_manager_allocate(manager, &wanted, &at));
     auto request = sized<vmm_export_request>();
     request.followed = followed ? 1 : 0;
     ASSERT_GOOD(vmm_share_export_block(manager, at, &request, &block));
   }
   void grow(std::uint64_t size_bytes) {
-    auto larger = sized<vmm_resize_request>();
+    auto larger = sized<vmm_resize_request>(size_bytes);
     larger.at = at;
-    larger.size_bytes = size_bytes;
     EXPECT_GOOD(vmm_manager_resize(manager, &larger, &at));
     EXPECT_GOOD(vmm_share_moved(block, at));
   }
@@ -167,21 +166,16 @@ TEST_F(ManagersBlock, IsFollowed) {
   std::uint64_t epoch = 0;
   EXPECT_GOOD(vmm_share_update(ours, id, &epoch));
   EXPECT_EQ(epoch, 1U);
-  auto event = sized<vmm_share_event>();
-  EXPECT_GOOD(vmm_share_next(theirs, 20'000, &event));
-  EXPECT_EQ(event.kind, static_cast<std::uint32_t>(VMM_SHARE_UPDATED));
+  (void)next(theirs, VMM_SHARE_UPDATED);
   EXPECT_GOOD(vmm_share_apply(theirs, borrowed));
   EXPECT_EQ(info_of(borrowed).size_bytes, 8 * MiB);
   static_cast<char*>(at)[7 * MiB] = 'f';
   EXPECT_EQ(static_cast<char*>(info_of(borrowed).base)[7 * MiB], 'f');
-  EXPECT_GOOD(vmm_share_next(ours, 20'000, &event));
-  EXPECT_EQ(event.kind, static_cast<std::uint32_t>(VMM_SHARE_ACCEPTED));
-  EXPECT_EQ(event.epoch, 1U);
+  EXPECT_EQ(next(ours, VMM_SHARE_ACCEPTED).epoch, 1U);
 
   EXPECT_GOOD(vmm_share_give_back(theirs, borrowed));
   EXPECT_GOOD(vmm_share_end_import(borrowed));
-  EXPECT_GOOD(vmm_share_next(ours, 20'000, &event));
-  EXPECT_EQ(event.kind, static_cast<std::uint32_t>(VMM_SHARE_RELEASED));
+  (void)next(ours, VMM_SHARE_RELEASED);
   end();
 }
 
@@ -189,21 +183,18 @@ TEST_F(ManagersBlock, IsFollowed) {
 TEST_F(ManagersBlock, TheLastChangeIsTaken) {
   ASSERT_NO_FATAL_FAILURE(begin(true));
   lend(block, &id, &borrowed);
-  auto event = sized<vmm_share_event>();
   for (std::uint64_t round = 1; round <= 2; ++round) {
     grow((2 + 2 * round) * MiB);
     EXPECT_GOOD(vmm_share_update(ours, id, nullptr));
-    EXPECT_GOOD(vmm_share_next(theirs, 20'000, &event));
-    EXPECT_EQ(event.epoch, round);
+    EXPECT_EQ(next(theirs, VMM_SHARE_UPDATED).epoch, round);
   }
   EXPECT_GOOD(vmm_share_apply(theirs, borrowed));
   EXPECT_EQ(info_of(borrowed).size_bytes, 6 * MiB);
-  EXPECT_GOOD(vmm_share_next(ours, 20'000, &event));
-  EXPECT_EQ(event.epoch, 2U);
+  EXPECT_EQ(next(ours, VMM_SHARE_ACCEPTED).epoch, 2U);
   EXPECT_FAILS(vmm_share_apply(theirs, borrowed), VMM_ERROR_INVALID_ARGUMENT);
   EXPECT_GOOD(vmm_share_give_back(theirs, borrowed));
   EXPECT_GOOD(vmm_share_end_import(borrowed));
-  EXPECT_GOOD(vmm_share_next(ours, 20'000, &event));
+  (void)next(ours, VMM_SHARE_RELEASED);
   end();
 }
 
@@ -215,16 +206,11 @@ TEST_F(ManagersBlock, StaysWherePinned) {
 }
 
 TEST_F(Share, AnOfferThatWasToldOfIsBorrowed) {
-  auto request = sized<vmm_export_request>();
-  request.size_bytes = 2 * MiB;
-  vmm_export* block = nullptr;
-  ASSERT_GOOD(vmm_share_export(lender, &request, &block));
+  vmm_export* const block = make_block(sized<vmm_export_request>(2 * MiB));
   std::uint64_t id = 0;
   vmm_import* borrowed = nullptr;
   std::thread importing([&] {
-    auto event = sized<vmm_share_event>();
-    EXPECT_GOOD(vmm_share_next(theirs, 20'000, &event));
-    EXPECT_EQ(event.kind, static_cast<std::uint32_t>(VMM_SHARE_OFFERED));
+    (void)next(theirs, VMM_SHARE_OFFERED);
     auto reading = sized<vmm_import_request>();
     for (std::uint32_t vmm_import_request::* const each :
          {&vmm_import_request::read_only, &vmm_import_request::any_device}) {
@@ -326,10 +312,7 @@ TEST_F(Share, WrongUseIsRefused) {
 }
 
 TEST_F(Share, AForkedChildIsRefused) {
-  auto request = sized<vmm_export_request>();
-  request.size_bytes = 2 * MiB;
-  vmm_export* block = nullptr;
-  ASSERT_GOOD(vmm_share_export(lender, &request, &block));
+  vmm_export* const block = make_block(sized<vmm_export_request>(2 * MiB));
   const int code = code_of_child([&] {
     auto event = sized<vmm_share_event>();
     auto info = sized<vmm_shared_info>();
@@ -504,7 +487,7 @@ TEST_F(TwoProcesses, ADeadExporterLeavesWhatIsMapped) {
   EXPECT_EQ(at[5], 11U);
   void* second = nullptr;
   EXPECT_FAILS(vmm_allocator_import(memory, &from, 0, &second), VMM_ERROR_UNAVAILABLE);
-  EXPECT_NE(std::strstr(vmm_last_error_text(), "that process has ended"), nullptr);
+  EXPECT_TRUE(says("that process has ended"));
   EXPECT_EQ(second, nullptr);
   EXPECT_GOOD(vmm_allocator_end_import(memory, at));
   EXPECT_EQ(count_of("/proc/self/fd"), files);
@@ -522,12 +505,11 @@ TEST_F(TwoProcesses, WhatIsNotExportedIsRefused) {
   EXPECT_GOOD(vmm_allocator_free(memory, at));
   EXPECT_FAILS(vmm_allocator_import(memory, &made, 0, &there), VMM_ERROR_UNAVAILABLE);
   EXPECT_EQ(there, nullptr);
-  vmm_allocator* const simulated = c_test::make_allocator("fake");
+  const own_allocator simulated("fake");
   void* block = nullptr;
   ASSERT_GOOD(vmm_allocator_allocate(simulated, MiB, 0, nullptr, &block));
   EXPECT_FAILS(vmm_allocator_export(simulated, block, &made), VMM_ERROR_NOT_SUPPORTED);
   EXPECT_GOOD(vmm_allocator_free(simulated, block));
-  EXPECT_GOOD(vmm_allocator_destroy(simulated));
 }
 
 // A free in another thread ends the export, whichever comes first.
@@ -556,7 +538,7 @@ TEST_F(TwoProcesses, AnExportBesideAFreeEndsWithTheBlock) {
 TEST_F(TwoProcesses, AnAllocatorEndsItsOwnImportsOnly) {
   start([&] {});
   const vmm_block_export made = exported(take(64 * MiB));
-  vmm_allocator* const other = c_test::make_allocator("host");
+  const own_allocator other("host");
   void* at = nullptr;
   ASSERT_GOOD(vmm_allocator_import(other, &made, 0, &at));
   EXPECT_FAILS(vmm_allocator_end_import(memory, at), VMM_ERROR_UNKNOWN_ADDRESS);
@@ -565,7 +547,6 @@ TEST_F(TwoProcesses, AnAllocatorEndsItsOwnImportsOnly) {
   EXPECT_GOOD(vmm_allocator_end_import(memory, imported(made)));  // leaves the other's
   EXPECT_EQ(static_cast<std::uint64_t*>(at)[0], 0U);              // still mapped
   ASSERT_GOOD(vmm_allocator_end_capture(other));
-  ASSERT_GOOD(vmm_allocator_destroy(other));
 }
 
 // A child of the exporter: it keeps none of its parent's memory, and exports by a socket of its

@@ -36,14 +36,12 @@ TEST_F(Threads, ShareAManager) {
   std::atomic<int> wrong = 0;
   on_threads([&](int number) {
     for (int round = 0; round < rounds / 20; ++round) {
-      auto request = sized<vmm_block_request>();
-      request.size_bytes = (1 + static_cast<unsigned>(round) % 3) * MiB;
+      auto request = sized<vmm_block_request>((1 + static_cast<unsigned>(round) % 3) * MiB);
       void* at = nullptr;
       if (vmm_manager_allocate(manager, &request, &at) != VMM_SUCCESS) ++wrong;
       std::memset(at, number, request.size_bytes);
-      auto resize = sized<vmm_resize_request>();
+      auto resize = sized<vmm_resize_request>(request.size_bytes + 4 * MiB);
       resize.at = at;
-      resize.size_bytes = request.size_bytes + 4 * MiB;
       if (vmm_manager_resize(manager, &resize, &at) != VMM_SUCCESS) ++wrong;
       if (!holds(at, number, request.size_bytes)) ++wrong;
       if (vmm_manager_free_idle(manager, at) != VMM_SUCCESS) ++wrong;
