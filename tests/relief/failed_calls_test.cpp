@@ -12,6 +12,8 @@ namespace {
 
 using relief::fine_pool, relief::keep, relief::stream, vmm::address, vmm::errc;
 
+const vmm::manager_policy caching = vmm::manager_policy::virtual_caching();
+
 struct FailedCalls : relief::OneDevice {
   // The error, after a call that leaves the driver's counts as they were.
   template <class Call>
@@ -26,21 +28,8 @@ struct FailedCalls : relief::OneDevice {
     EXPECT_EQ(after.mappings, before.mappings);
     return answer.error();
   }
-  void fail_fill(std::uint64_t nth = 1) {
-    driver.fail({vmm::call::fill, nth, false, driver.possible_errors(vmm::call::fill).front()});
-  }
-  void fail_for_ever(vmm::call where, std::uint64_t nth) {
-    driver.fail({where, nth, true, driver.possible_errors(where).front()});
-  }
-  static vmm::pool_options filling_pool() {
-    vmm::pool_options options = fine_pool();
-    options.contents = vmm::contents_rule::zero_on_acquire;
-    return options;
-  }
-  static vmm::manager_options filling_manager() {
-    vmm::manager_options options;
-    options.contents = vmm::contents_rule::zero_on_acquire;
-    return options;
+  void fail(vmm::call where, std::uint64_t nth = 1, bool for_ever = false) {
+    driver.fail({where, nth, for_ever, driver.possible_errors(where).front()});
   }
   // The same of one whose only driver call is the query of its size.
   template <class Call>
@@ -125,17 +114,16 @@ TEST_F(FailedCalls, WhatAPoolCreatedForAMappingThatFailsGoes) {
   vmm::stream_pool pool(driver, fine_pool());
   ASSERT_TRUE(pool.allocate(4 * MiB, stream));
   for (const vmm::call where : {vmm::call::map, vmm::call::set_access}) {
-    driver.fail({where, 1, false, driver.possible_errors(where).front()});
+    fail(where);
     EXPECT_NE(expect_unchanged([&] { return pool.allocate(64 * MiB, stream); }).code, errc::none);
   }
   EXPECT_TRUE(pool.allocate(64 * MiB, stream));
 }
 
 TEST_F(FailedCalls, MemoryThatAPoolKeptStaysWhereAMappingFails) {
-  vmm::pool_options options = fine_pool();
-  vmm::stream_pool pool(driver, options);
+  vmm::stream_pool pool(driver, fine_pool());
   relief::keep(pool, 32 * MiB);
-  driver.fail({vmm::call::map, 1, false, driver.possible_errors(vmm::call::map).front()});
+  fail(vmm::call::map);
   (void)expect_unchanged([&] { return pool.allocate(64 * MiB, stream); });
   EXPECT_EQ(pool.statistics().reusable_bytes, 32 * MiB);
 }
@@ -164,8 +152,8 @@ TEST_F(FailedCalls, AManagersLostBlockDoesNotCountAsMemoryInUse) {
   vmm::manager manager(driver);
   const address source = manager.allocate(384 * MiB).value();
   const address target = manager.allocate(384 * MiB).value();
-  fail_for_ever(vmm::call::set_access, 1);
-  fail_for_ever(vmm::call::unmap, 2);
+  fail(vmm::call::set_access, 1, true);
+  fail(vmm::call::unmap, 2, true);
   const auto moved = manager.copy({target, source, 384 * MiB, stream}, vmm::copy_mode::move);
   driver.clear_faults();
   ASSERT_FALSE(moved);
@@ -177,10 +165,7 @@ TEST_F(FailedCalls, AManagersLostBlockDoesNotCountAsMemoryInUse) {
 }
 
 TEST_F(FailedCalls, AManagerAsksForMoreThanItsBudget) {
-  vmm::manager_options options;
-  options.budget_bytes = 256 * MiB;
-  options.policy = vmm::manager_policy::virtual_caching();
-  vmm::manager blocks(driver, options);
+  vmm::manager blocks(driver, {{.budget_bytes = 256 * MiB}, caching});
   ASSERT_TRUE(blocks.allocate(60 * MiB));
   relief::keep(blocks, 100 * MiB);
   const vmm::error why = expect_at_once([&] { return blocks.allocate(224 * MiB); });
@@ -190,14 +175,12 @@ TEST_F(FailedCalls, AManagerAsksForMoreThanItsBudget) {
 }
 
 TEST_F(FailedCalls, AManagersChunksGoWhereTheDeviceIsShort) {
-  vmm::manager_options options;
-  options.policy = vmm::manager_policy::virtual_caching();
-  vmm::manager blocks(driver, options);
+  vmm::manager blocks(driver, {.policy = caching});
   const auto block = *blocks.allocate(60 * MiB);
   (void)expect_unchanged([&] { return blocks.allocate(1000 * MiB); });
   (void)expect_unchanged(
       [&] { return blocks.resize({.at = block, .size_bytes = 1200 * MiB, .may_move = true}); });
-  driver.fail({vmm::call::map, 1, false, driver.possible_errors(vmm::call::map).front()});
+  fail(vmm::call::map);
   (void)expect_unchanged([&] { return blocks.resize({.at = block, .size_bytes = 100 * MiB}); });
 }
 
@@ -214,9 +197,7 @@ TEST_F(FailedCalls, ARangeGrowsToMoreThanTheDevice) {
 }
 
 TEST_F(FailedCalls, SegmentsGrowAllOrNoneWithinABudget) {
-  vmm::manager_options options;
-  options.budget_bytes = 256 * MiB;
-  vmm::manager blocks(driver, options);
+  vmm::manager blocks(driver, {{.budget_bytes = 256 * MiB}});
   vmm::growable_range range(blocks, {.segment_bytes_max = GiB, .segment_count = 4});
   ASSERT_TRUE(range.grow(2 * MiB));
   EXPECT_EQ(expect_at_once([&] { return range.grow(80 * MiB); }).code, errc::over_budget);
@@ -240,22 +221,24 @@ TEST_F(FailedCalls, WhatARangeCreatedForAFillThatFailsGoes) {
   vmm::manager blocks(driver);
   vmm::growable_range range(blocks, {.segment_bytes_max = GiB, .segment_count = 2});
   ASSERT_TRUE(range.grow(2 * MiB));
-  driver.fail({vmm::call::fill, 1, false, driver.possible_errors(vmm::call::fill).front()});
+  fail(vmm::call::fill);
   (void)expect_unchanged([&] { return range.grow(64 * MiB); });
 }
 
 // ---- contents
 
 TEST_F(FailedCalls, WhatWasCreatedForAFillThatFailsGoes) {
-  vmm::stream_pool pool(driver, filling_pool());
-  vmm::manager blocks(driver, filling_manager());
+  vmm::pool_options options = fine_pool();
+  options.contents = vmm::contents_rule::zero_on_acquire;
+  vmm::stream_pool pool(driver, options);
+  vmm::manager blocks(driver, {{.contents = vmm::contents_rule::zero_on_acquire}});
   ASSERT_TRUE(pool.set_up());
   const auto at = blocks.allocate({.size_bytes = 2 * MiB, .growth_bytes = 128 * MiB});
   ASSERT_TRUE(at);
   ASSERT_TRUE(driver.finish_all());
   const auto expect_refused = [&](auto&& call, const char* what) {
     const std::uint64_t before = held_bytes();
-    fail_fill();
+    fail(vmm::call::fill);
     EXPECT_FALSE(call()) << what;
     EXPECT_EQ(held_bytes(), before) << what;
   };
@@ -271,7 +254,7 @@ TEST_F(FailedCalls, WhatARangeCreatedForASecondFillThatFailsGoes) {
   ASSERT_TRUE(range.grow(2 * MiB));
   ASSERT_TRUE(driver.finish_all());
   const std::uint64_t before = held_bytes();
-  fail_fill(2);
+  fail(vmm::call::fill, 2);
   EXPECT_FALSE(range.grow(64 * MiB));
   ASSERT_TRUE(driver.finish_all());
   ASSERT_TRUE(range.synchronize());
@@ -284,9 +267,7 @@ TEST_F(FailedCalls, WhatARangeCreatedForASecondFillThatFailsGoes) {
 // device is short then, after the first refusal.
 TEST_F(FailedCalls, AManagerAtItsBudgetHasTheIdleMemoryOfOthers) {
   vmm::stream_pool pool(driver, fine_pool());
-  vmm::manager_options options;
-  options.budget_bytes = 256 * MiB;
-  vmm::manager blocks(driver, options);
+  vmm::manager blocks(driver, {{.budget_bytes = 256 * MiB}});
   std::array<address, 4> small{};
   for (address& each : small) each = *blocks.allocate(32 * MiB);
   for (const address each : small) ASSERT_TRUE(blocks.free(each));
@@ -300,9 +281,7 @@ TEST_F(FailedCalls, AManagerAtItsBudgetHasTheIdleMemoryOfOthers) {
 
 TEST_F(FailedCalls, ARangeAtItsBudgetHasTheIdleMemoryOfOthers) {
   vmm::stream_pool pool(driver, fine_pool());
-  vmm::manager_options options;
-  options.budget_bytes = 256 * MiB;
-  vmm::manager blocks(driver, options);
+  vmm::manager blocks(driver, {{.budget_bytes = 256 * MiB}});
   vmm::growable_range range(blocks, {.segment_bytes_max = GiB, .handle_bytes = vmm::few_handles});
   std::array<address, 4> small{};
   for (address& each : small) each = *blocks.allocate(32 * MiB);
@@ -315,9 +294,7 @@ TEST_F(FailedCalls, ARangeAtItsBudgetHasTheIdleMemoryOfOthers) {
 
 TEST_F(FailedCalls, APoolAtItsBudgetHasTheIdleMemoryOfOthers) {
   vmm::stream_pool other(driver, fine_pool());
-  vmm::pool_options options = fine_pool();
-  options.budget_bytes = 256 * MiB;
-  vmm::stream_pool pool(driver, options);
+  vmm::stream_pool pool(driver, fine_pool(256 * MiB));
   keep(pool, 64 * MiB);
   keep(other, 900 * MiB);
   ASSERT_TRUE(driver.finish_all());
@@ -339,9 +316,7 @@ TEST_F(FailedCalls, ErrorsSayHowMuch) {
 
 // With what is added, not with the size that the block would have.
 TEST_F(FailedCalls, AGrowthSaysByHowMuch) {
-  vmm::manager_options options;
-  options.budget_bytes = 8 * MiB;
-  vmm::manager managed(driver, options);
+  vmm::manager managed(driver, {{.budget_bytes = 8 * MiB}});
   const auto block = managed.allocate(6 * MiB);
   ASSERT_TRUE(block);
   const auto none = managed.resize({.at = *block, .size_bytes = 10 * MiB});

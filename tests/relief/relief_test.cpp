@@ -16,21 +16,20 @@ namespace {
 
 using relief::fine_pool, relief::keep, relief::stream, vmm::errc;
 
+std::unique_ptr<vmm::stream_pool> pool_on(vmm::fake_driver& driver) {
+  return std::make_unique<vmm::stream_pool>(driver, fine_pool());
+}
+
 struct Relief : relief::OneDevice {
+  std::unique_ptr<vmm::stream_pool> one = pool_on(driver);
+  std::unique_ptr<vmm::stream_pool> other = pool_on(driver);
   vmm::manager blocks{driver};
   vmm::manager other_blocks{driver};
   vmm::growable_range range{blocks, {.segment_bytes_max = 2 * GiB}};
   vmm::growable_range other_range{other_blocks, {.segment_bytes_max = 2 * GiB}};
 };
 
-// A pool's work is enough for a test of its own.
-std::unique_ptr<vmm::stream_pool> pool_on(vmm::fake_driver& driver) {
-  return std::make_unique<vmm::stream_pool>(driver, fine_pool());
-}
-
 TEST_F(Relief, APoolServesAPool) {
-  const auto one = pool_on(driver);
-  const auto other = pool_on(driver);
   keep(*one, 700 * MiB);
   EXPECT_TRUE(other->allocate(700 * MiB, stream));
   EXPECT_LT(one->statistics().held_bytes, 400 * MiB);
@@ -39,14 +38,14 @@ TEST_F(Relief, APoolServesAPool) {
 // Another thread may take what was released, and retain it.
 TEST_F(Relief, WhatOthersTakeMeanwhileIsReleasedAgain) {
   vmm::relief_member requesting;
-  vmm::relief_member other;
+  vmm::relief_member idle;
   const vmm::relief_key key{&driver, driver.home()};
   std::uint64_t idle_bytes = 0;
   const auto give_back = [](void* of, std::uint64_t) noexcept {
     return std::exchange(*static_cast<std::uint64_t*>(of), 0);
   };
   requesting.enter(key, {&idle_bytes, give_back});
-  other.enter(key, {&idle_bytes, give_back});
+  idle.enter(key, {&idle_bytes, give_back});
   for (const int stolen_count : {0, 1, 2, 5, 1000}) {
     idle_bytes = MiB;
     int attempt_count = 0;
@@ -62,7 +61,6 @@ TEST_F(Relief, WhatOthersTakeMeanwhileIsReleasedAgain) {
 }
 
 TEST_F(Relief, APoolServesARequestOutsideOfTheRegistry) {
-  const auto one = pool_on(driver);
   keep(*one, 700 * MiB);
   EXPECT_EQ(vmm::relieve({nullptr, vmm::device(1)}, 700 * MiB), 0U) << "another device";
   {
@@ -75,7 +73,6 @@ TEST_F(Relief, APoolServesARequestOutsideOfTheRegistry) {
 }
 
 TEST_F(Relief, APoolServesAManagerAndARange) {
-  const auto one = pool_on(driver);
   keep(*one, 700 * MiB);
   const auto at = blocks.allocate(700 * MiB);
   ASSERT_TRUE(at) << vmm::describe(at.error());
@@ -86,7 +83,6 @@ TEST_F(Relief, APoolServesAManagerAndARange) {
 }
 
 TEST_F(Relief, AManagerAndARangeServeAPool) {
-  const auto one = pool_on(driver);
   keep(blocks, 700 * MiB);
   const auto at = *one->allocate(700 * MiB, stream);
   ASSERT_TRUE(one->free(at, stream));
@@ -107,8 +103,6 @@ TEST_F(Relief, ManagersAndRangesServeOneAnother) {
 }
 
 TEST_F(Relief, NoMoreIsTakenThanIsNeeded) {
-  const auto one = pool_on(driver);
-  const auto other = pool_on(driver);
   keep(*one, 1000 * MiB);
   EXPECT_TRUE(other->allocate(100 * MiB, stream));
   EXPECT_GE(one->statistics().reusable_bytes, 880 * MiB);
@@ -116,8 +110,6 @@ TEST_F(Relief, NoMoreIsTakenThanIsNeeded) {
 }
 
 TEST_F(Relief, LiveBlocksAndUnfinishedWorkAreLeftAlone) {
-  const auto one = pool_on(driver);
-  const auto other = pool_on(driver);
   const auto busy = *driver.create_stream();
   driver.set_manual(true);
   const auto live = one->allocate(300 * MiB, stream);
@@ -137,17 +129,14 @@ TEST_F(Relief, LiveBlocksAndUnfinishedWorkAreLeftAlone) {
 }
 
 TEST_F(Relief, ABudgetThatIsSpentTakesNothingOfOthers) {
-  const auto one = pool_on(driver);
-  vmm::stream_pool other(driver, fine_pool(100 * MiB));
+  vmm::stream_pool limited(driver, fine_pool(100 * MiB));
   keep(*one, 700 * MiB);
-  ASSERT_TRUE(other.allocate(60 * MiB, stream));
-  EXPECT_EQ(other.allocate(64 * MiB, stream).error().code, errc::over_budget);
+  ASSERT_TRUE(limited.allocate(60 * MiB, stream));
+  EXPECT_EQ(limited.allocate(64 * MiB, stream).error().code, errc::over_budget);
   EXPECT_EQ(one->statistics().reusable_bytes, 700 * MiB);
 }
 
 TEST_F(Relief, ARequestForMoreThanTheDeviceTakesNothingOfOthers) {
-  const auto one = pool_on(driver);
-  const auto other = pool_on(driver);
   keep(*one, 700 * MiB);
   EXPECT_FALSE(other->allocate(5 * GiB, stream));
   EXPECT_EQ(one->statistics().reusable_bytes, 700 * MiB);
@@ -155,17 +144,14 @@ TEST_F(Relief, ARequestForMoreThanTheDeviceTakesNothingOfOthers) {
 
 TEST_F(Relief, OtherDriversAreLeftAlone) {
   vmm::fake_driver elsewhere{relief::small_device()};
-  vmm::stream_pool one(elsewhere, fine_pool());
-  keep(one, 700 * MiB);
-  const auto other = pool_on(driver);
+  vmm::stream_pool far(elsewhere, fine_pool());
+  keep(far, 700 * MiB);
   ASSERT_TRUE(other->allocate(700 * MiB, stream));
   EXPECT_FALSE(other->allocate(512 * MiB, stream));
-  EXPECT_EQ(one.statistics().reusable_bytes, 700 * MiB);
+  EXPECT_EQ(far.statistics().reusable_bytes, 700 * MiB);
 }
 
 TEST_F(Relief, APoolThatIsSuspendedServesWhatItHas) {
-  const auto one = pool_on(driver);
-  const auto other = pool_on(driver);
   ASSERT_TRUE(one->allocate(300 * MiB, stream));
   keep(*one, 600 * MiB);
   vmm::suspender suspends;
@@ -192,7 +178,6 @@ struct allocating_listener final : vmm::remap_listener {
 
 // The third pool would trim the first one, whose lock of growth the thread has.
 TEST_F(Relief, ACallbacksRequestsAreServedByTheirOwnPoolAlone) {
-  const auto one = pool_on(driver);
   const auto third = pool_on(driver);
   keep(*one, 800 * MiB);
   allocating_listener hears(*third);
@@ -205,12 +190,11 @@ TEST_F(Relief, ACallbacksRequestsAreServedByTheirOwnPoolAlone) {
 
 TEST_F(Relief, AWatchedPoolIsServedOutsideItsTurn) {
   silent_observer watches;
-  const auto one = pool_on(driver);
   vmm::pool_options options = fine_pool();
   options.observer = &watches;
-  vmm::stream_pool other(driver, options);
+  vmm::stream_pool watched(driver, options);
   keep(*one, 700 * MiB);
-  EXPECT_TRUE(other.allocate(700 * MiB, stream));
+  EXPECT_TRUE(watched.allocate(700 * MiB, stream));
 }
 
 // ---- random programs
@@ -315,8 +299,6 @@ void take_turns(One&& one, Other&& other) {
 }
 
 TEST_F(Relief, TwoThatAreShortAtOnceBothGoOn) {
-  const auto one = pool_on(driver);
-  const auto other = pool_on(driver);
   std::atomic<int> served = 0;
   const auto use = [&](vmm::stream_pool& pool) {
     if (const auto at = pool.allocate(600 * MiB, stream)) {
@@ -331,7 +313,6 @@ TEST_F(Relief, TwoThatAreShortAtOnceBothGoOn) {
 }
 
 TEST_F(Relief, APoolAManagerAndARangeAreShortAtOnce) {
-  const auto one = pool_on(driver);
   std::atomic<int> served = 0;
   std::thread third([&] {
     for (int i = 0; i < 40; ++i) {
@@ -357,12 +338,11 @@ TEST_F(Relief, APoolAManagerAndARangeAreShortAtOnce) {
 }
 
 TEST_F(Relief, OneThatIsDestroyedMeanwhileIsNoLongerAsked) {
-  const auto other = pool_on(driver);
   take_turns(
       [&] {
-        const auto one = pool_on(driver);
-        const auto at = one->allocate(600 * MiB, stream);
-        if (at) EXPECT_TRUE(one->free(*at, stream));
+        const auto gone = pool_on(driver);
+        const auto at = gone->allocate(600 * MiB, stream);
+        if (at) EXPECT_TRUE(gone->free(*at, stream));
       },
       [&] {
         const auto at = other->allocate(600 * MiB, stream);
