@@ -45,9 +45,7 @@ TEST_F(ManagerDeallocateMisuseDeathTest, WrongAddress) {
 
 TEST_F(ManagerDeallocateMisuseDeathTest, BlockInUse) {
   const std::string text = check_failed("deallocate of a block that another thread is changing");
-  vmm::manager_options options;
-  options.shareable = vmm::share_kind::posix_fd;
-  fake_manager memory(driver, options);
+  vmm::manager memory(driver, {.shareable = vmm::share_kind::posix_fd});
   const address at = memory.allocate({.size_bytes = 4 * MiB, .stream = a}).value();
   ASSERT_TRUE(memory.exports().begin(at, vmm::export_rule::pinned));
   EXPECT_DEATH(memory.deallocate(at, 4 * MiB, 256, a), text) << "exported";
@@ -74,7 +72,7 @@ TEST_F(PoolMisuse, DeallocatedOnACapturedStream) {
 TEST_F(PoolMisuse, BuffersDestroyedAfterAFork) {
   open();
   std::optional<device_buffer> of_pool = device_buffer::allocate(*pool, MiB, a).value();
-  fake_manager memory(driver);
+  vmm::manager memory(driver);
   std::optional<device_buffer> of_manager = device_buffer::allocate(memory, MiB, a).value();
   const int code = code_of_child([&] {
     of_pool->reset();

@@ -44,8 +44,12 @@ template <class Kind>
 struct LifetimeMisuseDeathTest : testing::Test {
   LifetimeMisuseDeathTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
   using driver_type = typename Kind::type;
-  using pool_type = vmm::stream_pool;
-  using manager_type = vmm::manager;
+  void expect_not_moved() {
+    EXPECT_DEATH(auto taken = std::move(*driver), moved);
+    auto other = Kind::make();
+    EXPECT_DEATH(*driver = std::move(other), assigned);
+    EXPECT_DEATH(other = std::move(*driver), moved);
+  }
   std::optional<driver_type> driver{Kind::make()};
 };
 
@@ -53,42 +57,36 @@ using kinds = testing::Types<fake_kind, host_kind, any_kind, observed_kind>;
 TYPED_TEST_SUITE(LifetimeMisuseDeathTest, kinds);
 
 TYPED_TEST(LifetimeMisuseDeathTest, DriverDestroyedBeforeItsPool) {
-  typename TestFixture::pool_type pool(*this->driver);
+  vmm::stream_pool pool(*this->driver);
   EXPECT_DEATH(this->driver.reset(), destroyed) << "before the pool has done anything";
   ASSERT_TRUE(pool.allocate(4 * KiB, {}));
   EXPECT_DEATH(this->driver.reset(), destroyed);
 }
 
 TYPED_TEST(LifetimeMisuseDeathTest, DriverDestroyedBeforeItsManager) {
-  typename TestFixture::manager_type manager(*this->driver);
+  vmm::manager manager(*this->driver);
   ASSERT_TRUE(manager.allocate(MiB));
   EXPECT_DEATH(this->driver.reset(), destroyed);
 }
 
 TYPED_TEST(LifetimeMisuseDeathTest, DriverMovedBeforeItsPool) {
-  typename TestFixture::pool_type pool(*this->driver);
-  EXPECT_DEATH(auto taken = std::move(*this->driver), moved);
-  auto other = TypeParam::make();
-  EXPECT_DEATH(*this->driver = std::move(other), assigned);
-  EXPECT_DEATH(other = std::move(*this->driver), moved);
+  vmm::stream_pool pool(*this->driver);
+  this->expect_not_moved();
 }
 
 TYPED_TEST(LifetimeMisuseDeathTest, DriverMovedBeforeItsManager) {
-  typename TestFixture::manager_type manager(*this->driver);
-  EXPECT_DEATH(auto taken = std::move(*this->driver), moved);
-  auto other = TypeParam::make();
-  EXPECT_DEATH(*this->driver = std::move(other), assigned);
-  EXPECT_DEATH(other = std::move(*this->driver), moved);
+  vmm::manager manager(*this->driver);
+  this->expect_not_moved();
 }
 
 TYPED_TEST(LifetimeMisuseDeathTest, PoolOnADriverThatWasMovedFrom) {
   auto taken = std::move(*this->driver);
   const std::string text =
       check_failed("a pool or manager is made on a driver that was moved from");
-  EXPECT_DEATH(typename TestFixture::pool_type{*this->driver}, text);
-  EXPECT_DEATH(typename TestFixture::manager_type{*this->driver}, text);
+  EXPECT_DEATH(vmm::stream_pool{*this->driver}, text);
+  EXPECT_DEATH(vmm::manager{*this->driver}, text);
   *this->driver = std::move(taken);
-  typename TestFixture::pool_type pool(*this->driver);
+  vmm::stream_pool pool(*this->driver);
   EXPECT_TRUE(pool.allocate(4 * KiB, {})) << "one that was assigned to serves again";
 }
 
@@ -96,28 +94,26 @@ TYPED_TEST(LifetimeMisuseDeathTest, PoolOnADriverThatWasMovedFrom) {
 
 struct VectorLifetimeMisuseDeathTest : testing::Test {
   VectorLifetimeMisuseDeathTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
-  using manager_type = vmm::manager;
-  using vector_type = vmm::vector<int>;
   vmm::host_driver driver = vmm::host_driver::open().value();
-  std::optional<manager_type> manager{std::in_place, driver};
+  std::optional<vmm::manager> manager{std::in_place, driver};
 };
 
 TEST_F(VectorLifetimeMisuseDeathTest, ManagerDestroyedBeforeItsVector) {
   const std::string text =
       check_failed("a manager is destroyed while a vector or buffer uses it: destroy those first");
-  std::optional<vector_type> numbers(std::in_place, *manager);
+  std::optional<vmm::vector<int>> numbers(std::in_place, *manager);
   EXPECT_DEATH(manager.reset(), text) << "an empty one would reach it by growing";
   ASSERT_TRUE(numbers->push_back(7));
-  vector_type taken = std::move(*numbers);
+  vmm::vector<int> taken = std::move(*numbers);
   numbers.reset();
   EXPECT_DEATH(manager.reset(), text) << "the one that it was moved to";
 }
 
 TEST_F(VectorLifetimeMisuseDeathTest, VectorsThatChangeTheirManager) {
-  manager_type second(driver);
+  vmm::manager second(driver);
   {
-    vector_type one(*manager);
-    vector_type other(second);
+    vmm::vector<int> one(*manager);
+    vmm::vector<int> other(second);
     ASSERT_TRUE(other.push_back(7));
     one = std::move(other);
     EXPECT_EQ(manager->users().count(), 1u);
@@ -141,8 +137,7 @@ struct heard {
 
 TEST_F(PoolMisuse, LiveAtItsEnd) {
   heard report;
-  vmm::pool_options options;
-  options.leak_hook = {&heard::hear, &report};
+  const vmm::pool_options options{{.leak_hook = {&heard::hear, &report}}};
   open(options);
   free(allocate(4 * KiB, a), a);
   pool.reset();
@@ -159,10 +154,8 @@ TEST_F(PoolMisuse, LiveAtItsEnd) {
 
 TEST_F(ManagerMisuse, LiveAtItsEnd) {
   heard report;
-  vmm::manager_options options;
-  options.leak_hook = {&heard::hear, &report};
   {
-    fake_manager other(driver, options);
+    vmm::manager other(driver, {{.leak_hook = {&heard::hear, &report}}});
     ASSERT_TRUE(other.allocate(3 * MiB));
   }
   EXPECT_EQ(report.count, 1);
@@ -177,7 +170,7 @@ TEST(LiveBlocksMisuseDeathTest, LineOnStderr) {
   const auto leave = [](std::uint32_t pools) {
     vmm::fake_driver driver;
     for (std::uint32_t i = 0; i < pools; ++i) {
-      fake_pool pool(driver);
+      vmm::stream_pool pool(driver);
       (void)pool.allocate(4 * KiB, {});
     }
     std::exit(0);
@@ -193,7 +186,7 @@ TEST(ExitMisuseDeathTest, ExitOverAPoolOnTheStack) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto leave = [] {
     static vmm::fake_driver driver;
-    fake_pool pool(driver);
+    vmm::stream_pool pool(driver);
     (void)pool.allocate(4 * KiB, {});
     std::exit(3);
   };
@@ -206,9 +199,9 @@ TEST(GoneMisuseDeathTest, PoolUsedAfterItsEnd) {
 #if __has_feature(address_sanitizer)
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   vmm::fake_driver driver;
-  auto pool = std::make_unique<fake_pool>(driver);
+  auto pool = std::make_unique<vmm::stream_pool>(driver);
   ASSERT_TRUE(pool->allocate(4 * KiB, {}));
-  fake_pool* const gone = pool.get();
+  vmm::stream_pool* const gone = pool.get();
   pool.reset();
   EXPECT_DEATH((void)gone->allocate(4 * KiB, {}), "heap-use-after-free");
   return;

@@ -77,11 +77,11 @@ TEST_F(PoolMisuse, NullAddress) {
 
 TEST_F(PoolMisuse, AddressOfAnotherPool) {
   const address at = allocate(4 * KiB, a);
-  fake_pool second(driver);
+  vmm::stream_pool second(driver);
   const auto theirs = *second.allocate(4 * KiB, a);
   EXPECT_EQ(code_of(pool->free(theirs, a)), errc::unknown_address);
   EXPECT_EQ(code_of(second.free(at, a)), errc::unknown_address);
-  fake_manager third(driver);
+  vmm::manager third(driver);
   EXPECT_EQ(code_of(third.free(at)), errc::unknown_address) << "a manager that has no block";
   EXPECT_TRUE(second.free(theirs, a));
   free(at, a);
@@ -176,7 +176,7 @@ TEST_F(PoolMisuse, StreamOfEachThread) {
     EXPECT_EQ(made.preallocate(MiB, wrong).failure.code, errc::invalid_argument);
     EXPECT_EQ(code_of(made.captures().number(wrong)), errc::invalid_argument);
     EXPECT_EQ(code_of(made.captures().release(1, wrong)), of_unknown);
-    fake_pool first(cuda, {.page_count = 1, .first_stream = wrong});
+    vmm::stream_pool first(cuda, {.page_count = 1, .first_stream = wrong});
     EXPECT_EQ(code_of(first.set_up()), errc::invalid_argument);
     vmm::suspender sleeper;
     EXPECT_TRUE(sleeper.add(made, {"all"}));
@@ -201,7 +201,7 @@ TEST_F(PoolMisuse, Pins) {
 using PoolMisuseDeathTest = PoolMisuse;
 
 struct caller final : vmm::remap_listener {
-  caller(fake_pool& calls, stream_handle on) : pool(&calls), stream(on) {}
+  caller(vmm::stream_pool& calls, stream_handle on) : pool(&calls), stream(on) {}
   void before_change(const remap_notice&) noexcept override {
     switch (what) {
       case 0: (void)pool->allocate(64 * MiB, stream); break;
@@ -216,7 +216,7 @@ struct caller final : vmm::remap_listener {
       default: (void)pool->remaps().unsubscribe(vmm::remap_subscription{1}); break;
     }
   }
-  fake_pool* pool;
+  vmm::stream_pool* pool;
   stream_handle stream;
   int what = 0;
 };
@@ -244,7 +244,7 @@ struct meddler final : silent_observer {
     if (what == 3) (void)pool->unpin(held);
     if (what == 4) (void)pool->free(held, captured);
   }
-  fake_pool* pool = nullptr;
+  vmm::stream_pool* pool = nullptr;
   stream_handle stream{};
   stream_handle captured{};
   address held{};
@@ -253,10 +253,7 @@ struct meddler final : silent_observer {
 
 TEST_F(PoolMisuseDeathTest, CallInAnObserver) {
   meddler observer;
-  vmm::pool_options options;
-  options.observer = &observer;
-  options.capture = vmm::capture_rule::private_memory;
-  open(options);
+  open({.capture = vmm::capture_rule::private_memory, .observer = &observer});
   observer.pool = pool.get();
   observer.stream = a;
   observer.held = allocate(512, a);
@@ -296,9 +293,7 @@ TEST_F(PoolMisuse, CaptureEndedThatWasNotAnnounced) {
 
 // A call whose memory is there takes the program at its word; one that needs the driver does not.
 TEST_F(PoolMisuse, CaptureThatWasNotAnnounced) {
-  vmm::pool_options options;
-  options.captures_announced = true;
-  open(options);
+  open({.captures_announced = true});
   const address at = allocate(4 * KiB, a);
   ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::relaxed));
   EXPECT_EQ(code_of(pool->allocate(std::uint64_t{1} << 30, a)), errc::not_permitted);
@@ -309,9 +304,7 @@ TEST_F(PoolMisuse, CaptureThatWasNotAnnounced) {
 }
 
 TEST_F(PoolMisuse, CaptureReleasedWrongly) {
-  vmm::pool_options options;
-  options.capture = vmm::capture_rule::private_memory;
-  open(options);
+  open({.capture = vmm::capture_rule::private_memory});
   EXPECT_EQ(code_of(pool->captures().number(a)), errc::invalid_argument) << "not being captured";
   EXPECT_TRUE(pool->captures().release(77, a)) << "a number that the pool does not know";
   ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::relaxed));
@@ -327,9 +320,7 @@ TEST_F(PoolMisuse, CaptureReleasedWrongly) {
 }
 
 TEST_F(PoolMisuse, BlockOfAnotherGraph) {
-  vmm::pool_options options;
-  options.capture = vmm::capture_rule::private_memory;
-  open(options);
+  open({.capture = vmm::capture_rule::private_memory});
   ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::relaxed));
   const std::uint64_t first = *pool->captures().number(a);
   const address at = allocate(4 * KiB, a);
@@ -344,20 +335,9 @@ TEST_F(PoolMisuse, BlockOfAnotherGraph) {
 }
 
 TEST_F(PoolMisuse, FreedByTwoThreads) {
-  constexpr int rounds = 50;
-  for (int round = 0; round < rounds; ++round) {
+  for (int round = 0; round < 50 && !HasFatalFailure(); ++round) {
     const address at = allocate(4 * KiB, a);
-    std::array<std::atomic<int>, 2> counts{};  // taken, refused
-    const auto one = [&] {
-      const errc code = code_of(pool->free(at, a));
-      if (code == errc::none) ++counts[0];
-      if (code == errc::not_allocated) ++counts[1];
-    };
-    std::thread other(one);
-    one();
-    other.join();
-    ASSERT_EQ(counts[0].load(), 1);
-    ASSERT_EQ(counts[1].load(), 1);
+    free_by_two_threads([&] { return pool->free(at, a); }, {errc::not_allocated});
   }
 }
 
