@@ -46,9 +46,7 @@ const both& drivers() {
                  "driver");
     void* library = dlopen(VMM_PRELOAD_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     caller::must(library != nullptr, VMM_PRELOAD_LIBRARY);
-    both made;
-    made.straight = load_both(nullptr);
-    made.managed = load_both(library);
+    const both made{load_both(nullptr), load_both(library)};
     const bool are_two = made.straight.legacy.allocate != made.managed.legacy.allocate;
     caller::must(are_two, "two ways to the driver");
     caller::start(made.straight.legacy);

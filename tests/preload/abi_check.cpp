@@ -64,52 +64,54 @@ struct same_call<CUresult (*)(One...), result_code (*)(Other...)>
           (sizeof(One) == sizeof(Other) && std::is_pointer_v<One> == std::is_pointer_v<Other>) &&
           ...)> {};
 
-#define VMM_SAME(function, parameters) \
-  static_assert(same_call<function, result_code(*) parameters>::value);
-VMM_SAME(PFN_cuMemAlloc_v3020, (device_pointer*, std::size_t))
-VMM_SAME(PFN_cuMemAllocPitch_v3020,
-         (device_pointer*, std::size_t*, std::size_t, std::size_t, unsigned))
-VMM_SAME(PFN_cuMemFree_v3020, (device_pointer))
-VMM_SAME(PFN_cuMemAllocAsync_v11020, (device_pointer*, std::size_t, stream_id))
-VMM_SAME(PFN_cuMemFreeAsync_v11020, (device_pointer, stream_id))
-VMM_SAME(PFN_cuMemAllocFromPoolAsync_v11020, (device_pointer*, std::size_t, pool_id, stream_id))
-VMM_SAME(PFN_cuMemAllocManaged_v6000, (device_pointer*, std::size_t, unsigned))
-VMM_SAME(PFN_cuMemGetInfo_v3020, (std::size_t*, std::size_t*))
-VMM_SAME(PFN_cuMemGetAddressRange_v3020, (device_pointer*, std::size_t*, device_pointer))
-VMM_SAME(PFN_cuPointerGetAttribute_v4000, (void*, int, device_pointer))
-VMM_SAME(PFN_cuPointerGetAttributes_v7000, (unsigned, int*, void**, device_pointer))
-VMM_SAME(PFN_cuIpcGetMemHandle_v4010, (ipc_handle*, device_pointer))
-VMM_SAME(PFN_cuIpcOpenMemHandle_v11000, (device_pointer*, ipc_handle, unsigned))
-VMM_SAME(PFN_cuIpcCloseMemHandle_v4010, (device_pointer))
-VMM_SAME(PFN_cuMemcpyDtoD_v3020, (device_pointer, device_pointer, std::size_t))
-VMM_SAME(PFN_cuMemcpyDtoDAsync_v3020, (device_pointer, device_pointer, std::size_t, stream_id))
-VMM_SAME(PFN_cuMemcpy_v4000, (device_pointer, device_pointer, std::size_t))
-VMM_SAME(PFN_cuMemcpyAsync_v4000, (device_pointer, device_pointer, std::size_t, stream_id))
-VMM_SAME(PFN_cuMemCreate_v10020, (physical_id*, std::size_t, const memory_properties*, flag_set))
-VMM_SAME(PFN_cuMemRelease_v10020, (physical_id))
-VMM_SAME(PFN_cuMemMap_v10020, (device_pointer, std::size_t, std::size_t, physical_id, flag_set))
-VMM_SAME(PFN_cuMemUnmap_v10020, (device_pointer, std::size_t))
-VMM_SAME(PFN_cuMemSetAccess_v10020,
-         (device_pointer, std::size_t, const access_description*, std::size_t))
-VMM_SAME(PFN_cuMemExportToShareableHandle_v10020, (void*, physical_id, int, flag_set))
-VMM_SAME(PFN_cuMemImportFromShareableHandle_v10020, (physical_id*, void*, int))
-VMM_SAME(PFN_cuMemRetainAllocationHandle_v11000, (physical_id*, void*))
-VMM_SAME(PFN_cuMemGetHandleForAddressRange_v11070,
-         (void*, device_pointer, std::size_t, int, flag_set))
-VMM_SAME(PFN_cuMulticastBindMem_v12010,
-         (physical_id, std::size_t, physical_id, std::size_t, std::size_t, flag_set))
-VMM_SAME(PFN_cuMulticastBindAddr_v12010,
-         (physical_id, std::size_t, device_pointer, std::size_t, flag_set))
-VMM_SAME(PFN_cuStreamDestroy_v4000, (stream_id))
-VMM_SAME(PFN_cuStreamBeginCapture_v10010, (stream_id, int))
-VMM_SAME(PFN_cuStreamEndCapture_v10000, (stream_id, graph_id*))
-VMM_SAME(PFN_cuDevicePrimaryCtxReset_v11000, (device_id))
-VMM_SAME(PFN_cuCtxEnablePeerAccess_v4000, (context_id, unsigned))
-VMM_SAME(PFN_cuDeviceSetMemPool_v11020, (device_id, pool_id))
-VMM_SAME(PFN_cuMemPoolGetAttribute_v11020, (pool_id, int, void*))
-VMM_SAME(PFN_cuMemPoolSetAttribute_v11020, (pool_id, int, void*))
-VMM_SAME(PFN_cuMemPoolTrimTo_v11020, (pool_id, std::size_t))
-VMM_SAME(PFN_cuGetProcAddress_v11030, (const char*, void**, int, flag_set))
-VMM_SAME(PFN_cuGetProcAddress_v12000, (const char*, void**, int, flag_set, int*))
+// The types of the entries of the table, by their symbols.
+namespace entry {
+#define VMM_ENTRY(symbol, name, version, streams, handler, parameters, arguments) \
+  using symbol = result_code(*) parameters;
+#include "../../adapters/preload/entries.inc"
+#undef VMM_ENTRY
+}  // namespace entry
+
+#define VMM_SAME(symbol, type) static_assert(same_call<PFN_##type, entry::symbol>::value);
+VMM_SAME(cuMemAlloc_v2, cuMemAlloc_v3020)
+VMM_SAME(cuMemAllocPitch_v2, cuMemAllocPitch_v3020)
+VMM_SAME(cuMemFree_v2, cuMemFree_v3020)
+VMM_SAME(cuMemAllocAsync, cuMemAllocAsync_v11020)
+VMM_SAME(cuMemFreeAsync, cuMemFreeAsync_v11020)
+VMM_SAME(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_v11020)
+VMM_SAME(cuMemAllocManaged, cuMemAllocManaged_v6000)
+VMM_SAME(cuMemGetInfo_v2, cuMemGetInfo_v3020)
+VMM_SAME(cuMemGetAddressRange_v2, cuMemGetAddressRange_v3020)
+VMM_SAME(cuPointerGetAttribute, cuPointerGetAttribute_v4000)
+VMM_SAME(cuPointerGetAttributes, cuPointerGetAttributes_v7000)
+VMM_SAME(cuIpcGetMemHandle, cuIpcGetMemHandle_v4010)
+VMM_SAME(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle_v11000)
+VMM_SAME(cuIpcCloseMemHandle, cuIpcCloseMemHandle_v4010)
+VMM_SAME(cuMemcpyDtoD_v2, cuMemcpyDtoD_v3020)
+VMM_SAME(cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v3020)
+VMM_SAME(cuMemcpy, cuMemcpy_v4000)
+VMM_SAME(cuMemcpyAsync, cuMemcpyAsync_v4000)
+VMM_SAME(cuMemCreate, cuMemCreate_v10020)
+VMM_SAME(cuMemRelease, cuMemRelease_v10020)
+VMM_SAME(cuMemMap, cuMemMap_v10020)
+VMM_SAME(cuMemUnmap, cuMemUnmap_v10020)
+VMM_SAME(cuMemSetAccess, cuMemSetAccess_v10020)
+VMM_SAME(cuMemExportToShareableHandle, cuMemExportToShareableHandle_v10020)
+VMM_SAME(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle_v10020)
+VMM_SAME(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle_v11000)
+VMM_SAME(cuMemGetHandleForAddressRange, cuMemGetHandleForAddressRange_v11070)
+VMM_SAME(cuMulticastBindMem, cuMulticastBindMem_v12010)
+VMM_SAME(cuMulticastBindAddr, cuMulticastBindAddr_v12010)
+VMM_SAME(cuStreamDestroy_v2, cuStreamDestroy_v4000)
+VMM_SAME(cuStreamBeginCapture_v2, cuStreamBeginCapture_v10010)
+VMM_SAME(cuStreamEndCapture, cuStreamEndCapture_v10000)
+VMM_SAME(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset_v11000)
+VMM_SAME(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess_v4000)
+VMM_SAME(cuDeviceSetMemPool, cuDeviceSetMemPool_v11020)
+VMM_SAME(cuMemPoolGetAttribute, cuMemPoolGetAttribute_v11020)
+VMM_SAME(cuMemPoolSetAttribute, cuMemPoolSetAttribute_v11020)
+VMM_SAME(cuMemPoolTrimTo, cuMemPoolTrimTo_v11020)
+VMM_SAME(cuGetProcAddress, cuGetProcAddress_v11030)
+VMM_SAME(cuGetProcAddress_v2, cuGetProcAddress_v12000)
 
 }  // namespace

@@ -79,9 +79,7 @@ std::string temporary_file(const std::string& name) {
 
 std::string read_file(const std::string& name) {
   std::ifstream file(name);
-  std::stringstream all;
-  all << file.rdbuf();
-  return all.str();
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -117,20 +115,19 @@ outcome run(const command& what) {
   return seen;
 }
 
-outcome plain(const std::vector<std::string>& words) {
-  command what;
-  what.arguments = words;
-  return run(what);
-}
+outcome plain(const std::vector<std::string>& words) { return run({.arguments = words}); }
 
 outcome preloaded(const std::string& mode, const std::vector<std::string>& words,
                   const std::vector<std::string>& variables) {
-  command what;
-  what.arguments = words;
-  what.is_preloaded = true;
-  what.variables = variables;
+  command what{.arguments = words, .variables = variables, .is_preloaded = true};
   if (!mode.empty()) what.variables.push_back("VMM_MODE=" + mode);
   return run(what);
+}
+
+outcome reported(const std::string& mode, const std::vector<std::string>& words,
+                 std::vector<std::string> variables) {
+  variables.insert(variables.end(), {"VMM_REPORT=stderr", "VMM_REPORT_FORMAT=json"});
+  return preloaded(mode, words, variables);
 }
 
 // How two outputs part: of long ones a line says more than a comparison of all.
@@ -157,6 +154,13 @@ void expect_same(const std::string& mode, const std::vector<std::string>& words,
   EXPECT_EQ(parted(native.out, ours.out), "") << mode << "\n" << ours.err;
   EXPECT_EQ(native.err, ours.err) << mode;
   EXPECT_EQ(native.out.find("WRONG"), std::string::npos) << native.out;
+}
+
+void expect_output(const std::string& mode, const std::vector<std::string>& words,
+                   const std::string& wanted, const std::vector<std::string>& variables) {
+  const outcome seen = preloaded(mode, words, variables);
+  EXPECT_EQ(seen.out, wanted) << seen.err;
+  EXPECT_EQ(seen.code, 0) << seen.err;
 }
 
 }  // namespace child

@@ -17,8 +17,8 @@ struct outcome {
 
 struct command {
   std::string program = VMM_PRELOAD_CALLER;
-  std::vector<std::string> arguments;
-  std::vector<std::string> variables;  // "NAME=value"
+  std::vector<std::string> arguments{};
+  std::vector<std::string> variables{};  // "NAME=value"
   bool is_preloaded = false;
   std::string preloaded = VMM_PRELOAD_LIBRARY;  ///< as loadable() takes it
   std::string driver = VMM_PRELOAD_DRIVER;
@@ -37,10 +37,19 @@ struct command {
 [[nodiscard]] outcome preloaded(const std::string& mode, const std::vector<std::string>& words,
                                 const std::vector<std::string>& variables = {});
 
+/// With the report as JSON on stderr.
+[[nodiscard]] outcome reported(const std::string& mode, const std::vector<std::string>& words,
+                               std::vector<std::string> variables = {});
+
 /// Without the report, the program must do and say the same under the mode as without the library;
 /// `more` are words that make it look closer. Without it, the program ends with `code`.
 void expect_same(const std::string& mode, const std::vector<std::string>& words,
                  const std::vector<std::string>& more = {}, int code = 0);
+
+/// The program says just this under the mode, and ends well.
+void expect_output(const std::string& mode, const std::vector<std::string>& words,
+                   const std::string& wanted,
+                   const std::vector<std::string>& variables = {"VMM_REPORT=off"});
 
 [[nodiscard]] std::string temporary_file(const std::string& name);
 [[nodiscard]] std::string read_file(const std::string& name);

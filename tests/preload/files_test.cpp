@@ -47,8 +47,7 @@ TEST(Files, AFullDiskEndsTheTraceAndNotTheProgram) {
 }
 
 TEST(Files, AFullDiskIsSeenInTheLastWriteToo) {
-  const child::outcome seen = child::preloaded(
-      "monitor", {"work"}, {"VMM_REPORT=stderr", "VMM_REPORT_FORMAT=json", "VMM_TRACE=/dev/full"});
+  const child::outcome seen = child::reported("monitor", {"work"}, {"VMM_TRACE=/dev/full"});
   EXPECT_TRUE(contains(seen.err, "\"trace_complete\":false"));
   EXPECT_TRUE(contains(seen.err, "/dev/full: no space is left"));
 }

@@ -66,30 +66,24 @@ TEST(LegacyIpc, AServerOfAnotherUserIsSentNothingAndGivesNothing) {
 }
 
 TEST(LegacyIpc, SumsOfAPeersNumbersDoNotWrap) {
-  EXPECT_EQ(opened_as("offset"), refused);
-  EXPECT_EQ(opened_as("sum"), refused);
+  for (const char* lie : {"offset", "sum"}) EXPECT_EQ(opened_as(lie), refused);
 }
 
 TEST(LegacyIpc, ABlockOfAnotherSizeIsRefused) {
-  EXPECT_EQ(opened_as("size"), refused);
-  EXPECT_EQ(opened_as("count"), refused);
+  for (const char* lie : {"size", "count"}) EXPECT_EQ(opened_as(lie), refused);
 }
 
 TEST(LegacyIpc, AnotherNumberOfDescriptorsIsRefusedAndNoneStaysOpen) {
-  EXPECT_EQ(opened_as("two"), refused);
-  EXPECT_EQ(opened_as("many"), refused);
-  EXPECT_EQ(opened_as("none"), refused);
+  for (const char* lie : {"two", "many", "none"}) EXPECT_EQ(opened_as(lie), refused);
 }
 
 TEST(LegacyIpc, SilentConnectionsStopNoOther) {
-  const child::outcome seen = child::preloaded("vmm", {"ipc_silent"}, {"VMM_REPORT=off"});
-  EXPECT_EQ(seen.out, "open 0, close 0\nchild 0\n") << seen.err;
+  child::expect_output("vmm", {"ipc_silent"}, "open 0, close 0\nchild 0\n");
 }
 
 TEST(LegacyIpc, AProcessOfAnotherUserIsNotAnswered) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to be two users";
-  const child::outcome seen = child::preloaded("vmm", {"ipc_stranger"}, {"VMM_REPORT=off"});
-  EXPECT_EQ(seen.out, "sees the socket 0\ngets a reply 0\nchild 0\n") << seen.err;
+  child::expect_output("vmm", {"ipc_stranger"}, "sees the socket 0\ngets a reply 0\nchild 0\n");
 }
 
 TEST(LegacyIpc, TheFoldersAreThisUsersAlone) {

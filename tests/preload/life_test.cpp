@@ -10,8 +10,6 @@ namespace {
 
 const std::vector<std::string> modes{"off", "monitor", "cache", "vmm"};
 
-}  // namespace
-
 TEST(Life, AProgramThatNeverTouchesCuda) {
   const child::outcome native = child::plain({"nothing"});
   EXPECT_EQ(native.out, "signal default\ndriver absent\n");
@@ -26,12 +24,11 @@ TEST(Life, AProgramThatNeverTouchesCuda) {
 // A sanitizer's library cannot be loaded into programs without it.
 TEST(Life, OtherProgramsOfTheSystem) {
   if (VMM_PRELOAD_SANITIZED) GTEST_SKIP() << "the library is built with a sanitizer";
-  child::command what;
-  what.program = "/bin/sh";
-  what.arguments = {"-c", "echo one; (echo two); exec echo three"};
-  what.is_preloaded = true;
-  what.variables = {"VMM_MODE=vmm", "VMM_REPORT=stderr"};
-  const child::outcome ours = child::run(what);
+  const child::outcome ours =
+      child::run({.program = "/bin/sh",
+                  .arguments = {"-c", "echo one; (echo two); exec echo three"},
+                  .variables = {"VMM_MODE=vmm", "VMM_REPORT=stderr"},
+                  .is_preloaded = true});
   EXPECT_EQ(ours.out, "one\ntwo\nthree\n");
   EXPECT_EQ(ours.err, "");
 }
@@ -48,12 +45,11 @@ TEST(Life, ForkAfterTheDriverWasUsed) {
 TEST(Life, ForksBesideThreadsThatLookNamesUp) {
   if (VMM_PRELOAD_SANITIZED) GTEST_SKIP() << "a sanitizer's dlopen has locks of its own";
   for (const bool has_driver : {false, true}) {
-    child::command what;
-    what.arguments = {"fork_storm", "60"};
+    child::command what{.arguments = {"fork_storm", "60"},
+                        .variables = {has_driver ? "VMM_MODE=vmm" : "VMM_MODE=off"},
+                        .is_preloaded = true};
     if (has_driver) what.arguments.emplace_back("driver");
     if (!has_driver) what.driver = "";
-    what.is_preloaded = true;
-    what.variables = {has_driver ? "VMM_MODE=vmm" : "VMM_MODE=off"};
     const child::outcome ours = child::run(what);
     EXPECT_EQ(ours.out, "0 children that did not end by themselves\n")
         << (has_driver ? "with" : "without") << " a driver\n"
@@ -65,17 +61,14 @@ TEST(Life, ForksBesideThreadsThatLookNamesUp) {
 TEST(Life, ForksBesideContextsThatEnd) {
   const std::string file = child::temporary_file("ends.trace");
   const char* const rounds = VMM_PRELOAD_SANITIZED ? "40" : "500";  // forks are slow there
-  const child::outcome ours = child::preloaded("monitor", {"fork_beside_ends", rounds},
-                                               {"VMM_REPORT=off", "VMM_TRACE=" + file});
-  EXPECT_EQ(ours.out, "0 children that did not end by themselves\n") << ours.err;
-  EXPECT_EQ(ours.code, 0);
+  child::expect_output("monitor", {"fork_beside_ends", rounds},
+                       "0 children that did not end by themselves\n",
+                       {"VMM_REPORT=off", "VMM_TRACE=" + file});
   unlink(file.c_str());
 }
 
 TEST(Life, Exec) {
-  for (const std::string& mode : modes) {
-    child::expect_same(mode, {"exec_self", VMM_PRELOAD_CALLER});
-  }
+  for (const std::string& mode : modes) child::expect_same(mode, {"exec_self", VMM_PRELOAD_CALLER});
 }
 
 TEST(Life, ExitWithThreads) {
@@ -95,10 +88,8 @@ TEST(Life, MemoryIsFreedByHandlersOfTheEnd) {
 TEST(Life, TheReportIsWrittenInTheMiddleOfCalls) {
   for (const char* mode : {"monitor", "cache", "vmm"}) {
     const std::string file = child::temporary_file("report");
-    const child::outcome ours =
-        child::preloaded(mode, {"signal_storm"}, {"VMM_REPORT_SIGNAL=usr1", "VMM_REPORT=" + file});
-    EXPECT_EQ(ours.out, "failed 0\n") << mode << ours.err;
-    EXPECT_EQ(ours.code, 0) << mode;
+    child::expect_output(mode, {"signal_storm"}, "failed 0\n",
+                         {"VMM_REPORT_SIGNAL=usr1", "VMM_REPORT=" + file});
     EXPECT_TRUE(contains(child::read_file(file), "cuMemAlloc_v2")) << mode;
     unlink(file.c_str());
   }
@@ -106,6 +97,20 @@ TEST(Life, TheReportIsWrittenInTheMiddleOfCalls) {
 
 TEST(Life, TheLibrariesAreClosed) {
   for (const std::string& mode : modes) child::expect_same(mode, {"close_library"});
+}
+
+// What a program with a wrong value says first of two lines. It runs as without the library.
+std::string said_of(const std::string& setting) {
+  static const child::outcome native = child::plain({"work"});
+  child::command what{.arguments = {"work"}, .variables = {setting}, .is_preloaded = true};
+  if (!setting.starts_with("VMM_MODE")) what.variables.emplace_back("VMM_MODE=vmm");
+  const child::outcome ours = child::run(what);
+  EXPECT_EQ(ours.out, native.out) << setting;
+  EXPECT_EQ(ours.code, native.code) << setting;
+  const std::vector<std::string> said = child::lines_of(ours.err);
+  if (said.size() == 2 && said[1] == "vmm_preload: the program runs unmanaged") return said[0];
+  ADD_FAILURE() << setting << "\n" << ours.err;
+  return {};
 }
 
 // A value that is none of those that the variable may have, in every shape that people write.
@@ -129,19 +134,9 @@ TEST(Life, MoreWrongValues) {
   };
   for (const auto& [variable, values] : all) {
     for (const char* value : values) {
-      const std::string setting = std::string(variable) + "=" + value;
-      child::command what;
-      what.arguments = {"work"};
-      what.is_preloaded = true;
-      if (setting.rfind("VMM_MODE", 0) != 0) what.variables = {"VMM_MODE=vmm"};
-      what.variables.push_back(setting);
-      const child::outcome ours = child::run(what);
-      EXPECT_EQ(ours.code, 0) << setting;
-      const std::vector<std::string> said = child::lines_of(ours.err);
-      ASSERT_EQ(said.size(), 2u) << setting << "\n" << ours.err;
-      EXPECT_EQ(said[0].rfind(std::string("vmm_preload: ") + variable + " ", 0), 0u) << said[0];
-      EXPECT_TRUE(said[0].ends_with("; not '" + std::string(value) + "'")) << said[0];
-      EXPECT_EQ(said[1], "vmm_preload: the program runs unmanaged");
+      const std::string said = said_of(std::string(variable) + "=" + value);
+      EXPECT_TRUE(said.starts_with(std::string("vmm_preload: ") + variable + " ")) << said;
+      EXPECT_TRUE(said.ends_with("; not '" + std::string(value) + "'")) << said;
     }
   }
 }
@@ -169,11 +164,7 @@ TEST(Life, EmptyValuesAreNone) {
 // What can be a value, and only the device refuses: reported once, however many requests follow.
 TEST(Life, AValueThatTheDeviceRefusesIsReportedOnce) {
   const child::outcome native = child::plain({"work"});
-  struct refused {
-    std::vector<std::string> variables;
-    const char* says;
-  };
-  const refused all[] = {
+  const std::pair<std::vector<std::string>, const char*> all[] = {
       {{"VMM_VA_SIZE=64K"},
        "a device is not managed: reservation_bytes (VMM_VA_SIZE, VPMM_VA_SIZE) is at least one "
        "page, page_bytes (VMM_POOL_PAGE_SIZE); not '65536'"},
@@ -187,21 +178,17 @@ TEST(Life, AValueThatTheDeviceRefusesIsReportedOnce) {
       {{"VMM_COPY=move", "VMM_CHUNK_SIZE=3"},
        "copies are not remapped: manager_policy::chunk_bytes (VMM_CHUNK_SIZE)"},
   };
-  for (const refused& each : all) {
-    const child::outcome ours = child::preloaded("vmm", {"work"}, each.variables);
-    EXPECT_EQ(ours.out, native.out) << each.says;
-    EXPECT_EQ(ours.code, native.code) << each.says;
+  for (const auto& [variables, says] : all) {
+    const child::outcome ours = child::preloaded("vmm", {"work"}, variables);
+    EXPECT_EQ(ours.out, native.out) << says;
+    EXPECT_EQ(ours.code, native.code) << says;
     ASSERT_EQ(child::lines_of(ours.err).size(), 1u) << ours.err;
-    EXPECT_TRUE(contains(ours.err, each.says));
+    EXPECT_TRUE(contains(ours.err, says));
   }
 }
 
 TEST(Life, AWrongValueIsReportedOnceAndTheProgramRuns) {
-  struct wrong {
-    const char* variable;
-    const char* says;
-  };
-  const wrong all[] = {
+  constexpr std::pair<const char*, const char*> all[] = {
       {"VMM_MODE=fast", "VMM_MODE takes one of off, monitor, vmm, cache"},
       {"VMM_REPORT_FORMAT=xml", "VMM_REPORT_FORMAT takes one of text, json"},
       {"VMM_REPORT_SIGNAL=hup", "VMM_REPORT_SIGNAL takes one of usr1, off"},
@@ -214,20 +201,7 @@ TEST(Life, AWrongValueIsReportedOnceAndTheProgramRuns) {
       {"VMM_POOL_POLICY=none", "VMM_POOL_POLICY"},
       {"VPMM_PAGE_SIZE=none", "VPMM_PAGE_SIZE"},
   };
-  const child::outcome native = child::plain({"work"});
-  for (const wrong& each : all) {
-    child::command what;
-    what.arguments = {"work"};
-    what.is_preloaded = true;
-    what.variables = {each.variable};
-    if (!std::string(each.variable).starts_with("VMM_MODE"))
-      what.variables.emplace_back("VMM_MODE=vmm");
-    const child::outcome ours = child::run(what);
-    EXPECT_EQ(ours.out, native.out) << each.variable;
-    EXPECT_EQ(ours.code, native.code) << each.variable;
-    const std::vector<std::string> said = child::lines_of(ours.err);
-    ASSERT_EQ(said.size(), 2u) << ours.err;
-    EXPECT_TRUE(contains(said[0], each.says)) << ours.err;
-    EXPECT_EQ(said[1], "vmm_preload: the program runs unmanaged");
-  }
+  for (const auto& [setting, says] : all) EXPECT_TRUE(contains(said_of(setting), says));
 }
+
+}  // namespace

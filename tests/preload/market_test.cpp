@@ -86,14 +86,11 @@ TEST(PreloadMarket, TwoOwnersOfADeviceNoticeEachOther) {
 
 TEST(PreloadMarket, TheDeviceIsTheTenantsShare) {
   const stub_owner owner("96MiB");
-  const child::outcome seen = child::preloaded(
-      "vmm", {"market"}, {owner.variable(), "VMM_TENANT=limit=64MiB", "VMM_REPORT=off"});
-  EXPECT_EQ(seen.out,
-            "device 0 64\nfree 64 of 64\ndevice 0 64\nallocate 0\nfree 24 of 64\ntoo much 2\nfree "
-            "0\nfree 64 of 64\n"
-            "done\n")
-      << seen.err;
-  EXPECT_EQ(seen.code, 0) << seen.err;
+  child::expect_output(
+      "vmm", {"market"},
+      "device 0 64\nfree 64 of 64\ndevice 0 64\nallocate 0\nfree 24 of 64\ntoo much 2\nfree 0\n"
+      "free 64 of 64\ndone\n",
+      {owner.variable(), "VMM_TENANT=limit=64MiB", "VMM_REPORT=off"});
 }
 
 // NVML's device is the tenants' share, as cuMemGetInfo's, whichever of the process' tenants holds
@@ -146,11 +143,10 @@ TEST(PreloadMarket, TheTenantsOfBothLibrariesHaveOneShare) {
          {std::pair{"guarantee=80MiB", "free 60 of 80\nfree 40 of 80\nmore 0\n"},
           std::pair{"limit=64MiB", "free 44 of 64\nfree 24 of 64\nmore 2\n"}}) {
       const stub_owner owner("128MiB");
-      const child::outcome seen = child::preloaded(
-          "vmm", {"market_both", VMM_C_LIBRARY, first},
+      SCOPED_TRACE(first);
+      child::expect_output(
+          "vmm", {"market_both", VMM_C_LIBRARY, first}, out,
           {owner.variable(), std::string("VMM_TENANT=") + share, "VMM_REPORT=off"});
-      EXPECT_EQ(seen.out, out) << first << "\n" << seen.err;
-      EXPECT_EQ(seen.code, 0) << first;
     }
   }
 }
@@ -159,9 +155,8 @@ TEST(PreloadMarket, TheTenantsOfBothLibrariesHaveOneShare) {
 // As with VMM_BUDGET: both pools have one share, and the driver serves no request beyond it.
 TEST(PreloadMarket, ThePoolsOfADeviceShareOneTenant) {
   const stub_owner owner("96MiB");
-  const child::outcome seen = child::preloaded(
-      "vmm", {"budget"},
-      {owner.variable(), "VMM_TENANT=limit=64MiB", "VMM_REPORT=stderr", "VMM_REPORT_FORMAT=json"});
+  const child::outcome seen =
+      child::reported("vmm", {"budget"}, {owner.variable(), "VMM_TENANT=limit=64MiB"});
   EXPECT_EQ(seen.out,
             "plain 0 ordered 2\nfree 0 ordered 0\nplain 2 small 0\nfree 0 0 plain 0\ndone\n")
       << seen.err;
@@ -170,9 +165,8 @@ TEST(PreloadMarket, ThePoolsOfADeviceShareOneTenant) {
 
 TEST(PreloadMarket, WhatOneProcessFreesServesAnother) {
   const stub_owner owner("64MiB");
-  const child::outcome seen =
-      child::preloaded("vmm", {"market_pair"}, {owner.variable(), "VMM_REPORT=off"});
-  EXPECT_EQ(seen.out, "allocate 0\nfree 0\nchild 0\n") << seen.err;
+  child::expect_output("vmm", {"market_pair"}, "allocate 0\nfree 0\nchild 0\n",
+                       {owner.variable(), "VMM_REPORT=off"});
 }
 
 TEST(PreloadMarket, ARefusedTenantGetsNothing) {
@@ -180,8 +174,7 @@ TEST(PreloadMarket, ARefusedTenantGetsNothing) {
   const child::outcome seen = child::preloaded(
       "vmm", {"market"}, {owner.variable(), "VMM_TENANT=guarantee=80MiB", "VMM_REPORT=off"});
   EXPECT_TRUE(
-      seen.out.starts_with("device 0 80\nfree 0 of 80\ndevice 0 80\nallocate 2\nfree 0 of "
-                           "80\n"))
+      seen.out.starts_with("device 0 80\nfree 0 of 80\ndevice 0 80\nallocate 2\nfree 0 of 80\n"))
       << seen.out;
   EXPECT_TRUE(contains(seen.err, "VMM_OWNER")) << seen.err;
   const child::outcome alone =

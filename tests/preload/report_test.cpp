@@ -28,28 +28,25 @@ TEST(Monitor, CountsCallsSizesAndPeaksForEachDevice) {
   EXPECT_EQ(seen.code, 0);
   EXPECT_EQ(value_of(seen.err, "mode"), "\"monitor\"");
   EXPECT_EQ(value_of(seen.err, "device"), "0");
-  EXPECT_EQ(value_of(object_of(seen.err, "cuMemAlloc_v2"), "count"), "6");
-  EXPECT_EQ(value_of(object_of(seen.err, "cuMemAlloc_v2"), "failed"), "1");
-  EXPECT_NE(value_of(object_of(seen.err, "cuMemAlloc_v2"), "ns"), "0");
-  EXPECT_EQ(value_of(object_of(seen.err, "cuMemFree_v2"), "count"), "3");
-  EXPECT_EQ(value_of(object_of(seen.err, "cuMemAllocAsync"), "count"), "2");
-  EXPECT_EQ(value_of(object_of(seen.err, "cuMemFreeAsync"), "count"), "1");
-  constexpr long mebibyte = 1 << 20;
-  EXPECT_EQ(value_of(object_of(seen.err, "memory"), "peak_bytes"),
-            std::to_string(15 * mebibyte + 8000));
-  EXPECT_EQ(value_of(object_of(seen.err, "memory"), "peak_count"), "6");
-  EXPECT_EQ(value_of(object_of(seen.err, "memory"), "live_bytes"),
-            std::to_string(10 * mebibyte + 5000));
-  EXPECT_EQ(value_of(object_of(seen.err, "sizes"), "128"), "1");
-  EXPECT_EQ(value_of(object_of(seen.err, "sizes"), "4096"), "1");
-  EXPECT_EQ(value_of(object_of(seen.err, "sizes"), std::to_string(8 * mebibyte)), "1");
+  const auto of = [&](const char* object, const char* key) {
+    return value_of(object_of(seen.err, object), key);
+  };
+  EXPECT_EQ(of("cuMemAlloc_v2", "count"), "6");
+  EXPECT_EQ(of("cuMemAlloc_v2", "failed"), "1");
+  EXPECT_NE(of("cuMemAlloc_v2", "ns"), "0");
+  EXPECT_EQ(of("cuMemFree_v2", "count"), "3");
+  EXPECT_EQ(of("cuMemAllocAsync", "count"), "2");
+  EXPECT_EQ(of("cuMemFreeAsync", "count"), "1");
+  EXPECT_EQ(of("memory", "peak_bytes"), std::to_string(15 * MiB + 8000));
+  EXPECT_EQ(of("memory", "peak_count"), "6");
+  EXPECT_EQ(of("memory", "live_bytes"), std::to_string(10 * MiB + 5000));
+  for (const char* size : {"128", "4096", "8388608"}) EXPECT_EQ(of("sizes", size), "1");
   EXPECT_EQ(value_of(seen.err, "trace_complete"), "true");
 }
 
 // Four blocks of contexts that were destroyed are gone; memory of the device's pool is not.
 TEST(Monitor, MemoryOfAContextThatEndedIsNotLive) {
-  const child::outcome seen =
-      child::preloaded("monitor", {"contexts"}, {"VMM_REPORT=stderr", "VMM_REPORT_FORMAT=json"});
+  const child::outcome seen = child::reported("monitor", {"contexts"});
   EXPECT_EQ(value_of(object_of(seen.err, "memory"), "live_bytes"), std::to_string(4 << 20));
   EXPECT_EQ(value_of(object_of(seen.err, "memory"), "live_count"), "4");
 }
@@ -61,9 +58,7 @@ TEST(Monitor, ReportsAsTextToAFile) {
   const std::string report = child::read_file(file);
   EXPECT_TRUE(contains(report, ", mode monitor\ndevice 0:\n"));
   EXPECT_TRUE(contains(report, "cuMemAllocAsync"));
-  EXPECT_NE(report.find("peak       15.007 MiB in at most 6; live now 10.004 MiB in 3\n"),
-            std::string::npos)
-      << report;
+  EXPECT_TRUE(contains(report, "peak       15.007 MiB in at most 6; live now 10.004 MiB in 3\n"));
   std::remove(file.c_str());
 }
 
@@ -111,10 +106,8 @@ TEST(Monitor, ATraceMayGoToWhatIsNoFile) {
 TEST(Monitor, TheTraceIsReplayed) {
   const std::string file = child::temporary_file("whole.trace");
   (void)child::preloaded("monitor", {"work", "whole"}, {"VMM_REPORT=off", "VMM_TRACE=" + file});
-  child::command replay;
-  replay.program = VMM_PRELOAD_REPLAY;
-  replay.arguments = {file, "--json"};
-  const child::outcome played = child::run(replay);
+  const child::outcome played =
+      child::run({.program = VMM_PRELOAD_REPLAY, .arguments = {file, "--json"}});
   EXPECT_EQ(played.code, 0) << played.err;
   EXPECT_TRUE(contains(played.out, "\"allocations\": 7"));
   EXPECT_TRUE(contains(played.out, "\"frees\": 7"));
@@ -125,7 +118,6 @@ TEST(Monitor, TheTraceIsReplayed) {
 TEST(Monitor, ChangesNothingThatAProgramSees) {
   for (const char* word : {"in_flight", "captured", "questions", "foreign", "copies", "devices",
                            "short_of_memory", "reset", "per_thread", "failed_growth",
-                           "small_blocks", "handles", "shared_handles", "ipc", "dma_buf"}) {
+                           "small_blocks", "handles", "shared_handles", "ipc", "dma_buf"})
     child::expect_same("monitor", {word});
-  }
 }

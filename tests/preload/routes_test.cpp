@@ -90,16 +90,12 @@ int compare(const outcome& native, const outcome& ours, int played = 12090) {
 }
 
 outcome run_routes(const std::string& driver, int version, bool is_preloaded) {
-  child::command what;
-  what.arguments = {"routes"};
-  what.driver = driver;
-  what.is_preloaded = is_preloaded;
-  what.variables = {"VMM_STANDIN_VERSION=" + std::to_string(version), "VMM_MODE=monitor",
-                    "VMM_REPORT=off"};
-  return child::run(what);
+  return child::run({.arguments = {"routes"},
+                     .variables = {"VMM_STANDIN_VERSION=" + std::to_string(version),
+                                   "VMM_MODE=monitor", "VMM_REPORT=off"},
+                     .is_preloaded = is_preloaded,
+                     .driver = driver});
 }
-
-}  // namespace
 
 TEST(Routes, EveryNameVersionAndFlagOfACurrentDriver) {
   for (const int version : {12000, 12090, 13000, 13010}) {
@@ -133,8 +129,7 @@ TEST(Routes, OneVariableSwitchesEveryModeOff) {
 }
 
 TEST(Routes, ProgramsLinkedAgainstTheDriver) {
-  child::command what;
-  what.program = VMM_PRELOAD_LINKED;
+  child::command what{.program = VMM_PRELOAD_LINKED};
   EXPECT_EQ(child::run(what).out, "nvml 1024\ndefault libcuda.so.1\ncodes 0\n");
   what.is_preloaded = true;
   for (const char* mode : {"off", "monitor", "cache", "vmm"}) {
@@ -201,11 +196,10 @@ TEST(Breakage, OtherPreloadedLibrariesThatOverrideDlsym) {
   const std::string orders[] = {mine + ":" + other, other + ":" + mine};
   for (const std::string& order : orders) {
     for (const char* mode : {"off", "monitor", "cache", "vmm"}) {
-      child::command what;
-      what.arguments = {"work"};
-      what.variables = {"LD_PRELOAD=" + order, std::string("VMM_MODE=") + mode,
-                        "VMM_REPORT=stderr"};
-      const child::outcome ours = child::run(what);
+      const child::outcome ours =
+          child::run({.arguments = {"work"},
+                      .variables = {"LD_PRELOAD=" + order, std::string("VMM_MODE=") + mode,
+                                    "VMM_REPORT=stderr"}});
       EXPECT_EQ(ours.out, native.out) << order << " " << mode;
       EXPECT_EQ(ours.code, native.code) << order << " " << mode;
       // One whose dlsym has no version is called if it comes first, and skipped behind us.
@@ -227,9 +221,8 @@ TEST(Breakage, AnAllocatorThatIsPreloadedAsksDlsymInItsFirstCall) {
   for (const std::string& order : orders) {
     for (const char* mode : {"", "monitor", "cache", "vmm"}) {
       for (const char* word : {"nothing", "work"}) {
-        child::command what;
-        what.arguments = {word};
-        what.variables = {"LD_PRELOAD=" + order, "VMM_REPORT=off"};
+        child::command what{.arguments = {word},
+                            .variables = {"LD_PRELOAD=" + order, "VMM_REPORT=off"}};
         if (*mode != '\0') what.variables.push_back(std::string("VMM_MODE=") + mode);
         const child::outcome ours = child::run(what);
         const child::outcome native = child::plain({word});
@@ -266,12 +259,9 @@ TEST(Breakage, TheTestsThatTheRulesNameAreThere) {
 }
 
 TEST(Breakage, NullOutParameters) {
-  for (const char* mode : {"monitor", "vmm", "cache"}) {
+  for (const char* mode : {"monitor", "vmm", "cache"})
     child::expect_same(mode, {"null_parameters"});
-  }
 }
-
-namespace {
 
 std::vector<std::string> needed_by(const std::string& file) {
   const std::string image = child::read_file(file);
@@ -294,8 +284,6 @@ std::vector<std::string> needed_by(const std::string& file) {
   return all;
 }
 
-}  // namespace
-
 TEST(Breakage, TheLibraryNeedsNothingButTheCLibrary) {
   const std::vector<std::string> needed = needed_by(VMM_PRELOAD_LIBRARY);
   EXPECT_FALSE(needed.empty());
@@ -306,3 +294,5 @@ TEST(Breakage, TheLibraryNeedsNothingButTheCLibrary) {
     EXPECT_TRUE(is_libc) << each;
   }
 }
+
+}  // namespace

@@ -22,7 +22,7 @@ namespace wire = vmm::ipc;
 constexpr uid_t stranger = 65534;
 constexpr std::size_t block_bytes = 3 * mebibyte;
 
-wire::wire_handle handle_of(const ipc_handle& from) {
+wire::wire_handle wire_of(const ipc_handle& from) {
   wire::wire_handle handle{};
   std::memcpy(&handle, &from, sizeof handle);
   return handle;
@@ -56,10 +56,7 @@ int count_descriptors() {
 pid_t start_owner(both_ways& pipes, const driver& cu) {
   return start_child(pipes, [&](int from, int to) {
     start(cu);
-    const device_pointer at = make(cu, block_bytes, 0x5a);
-    ipc_handle handle{};
-    must(cu.ipc(&handle, at) == code::success, "a handle");
-    say(to, handle);
+    say(to, handle_of(cu, make(cu, block_bytes, 0x5a)));
     (void)hear<int>(from);
   });
 }
@@ -76,24 +73,16 @@ struct lie {
 std::vector<lie> all_lies(const wire::received_block& honest) {
   const wire::wire_reply right{honest.pieces.size(), honest.offset_bytes, honest.size_bytes};
   constexpr std::uint64_t last = std::numeric_limits<std::uint64_t>::max();
-  lie user{"user", right};
-  user.is_stranger = true;
-  lie offset{"offset", right};
-  offset.reply.offset_bytes = last - block_bytes + 1;
-  lie size{"size", right};
-  size.reply.size_bytes = honest.whole_bytes;
-  lie sum{"sum", right};
-  sum.reply.handle_count = 2;
-  sum.piece_bytes = last - mebibyte + 1;
-  lie count{"count", right};
-  count.reply.handle_count = last;
-  lie two{"two", right};
-  two.descriptor_count = 2;
-  lie many{"many", right};
-  many.descriptor_count = 200;
-  lie none{"none", right};
-  none.descriptor_count = 0;
-  return {lie{"nothing", right}, user, offset, size, sum, count, two, many, none};
+  const auto& [count, offset_bytes, size_bytes] = right;
+  return {{"nothing", right},
+          {.name = "user", .reply = right, .is_stranger = true},
+          {"offset", {count, last - block_bytes + 1, size_bytes}},
+          {"size", {count, offset_bytes, honest.whole_bytes}},
+          {"sum", {2, offset_bytes, size_bytes}, last - mebibyte + 1},
+          {"count", {last, offset_bytes, size_bytes}},
+          {"two", right, 0, 2},
+          {"many", right, 0, 200},
+          {"none", right, 0, 0}};
 }
 
 // Serves one opener. Returns whether it named a block.
@@ -142,14 +131,13 @@ void ipc_impostor(const arguments& all) {
   both_ways with_owner{};
   const pid_t owner = start_owner(with_owner, cu);
   const auto handle = hear<ipc_handle>(with_owner.to_parent[0]);
-  const wire::wire_handle wanted = handle_of(handle);
+  const wire::wire_handle wanted = wire_of(handle);
   const wire::place_name name = socket_of(wanted);
   wire::received_block honest;
   must(wire::fetch_from(connect_to(wanted).get(), wanted, wire::os::deadline_in(10'000), honest),
        "the block");
   say(with_owner.to_child[1], 1);
-  int how = 0;
-  must(waitpid(owner, &how, 0) == owner, "the owner");
+  (void)code_of(owner);
   for (const lie& each : all_lies(honest)) {
     if (each.name != all[0]) continue;
     both_ways with_impostor{};
@@ -165,7 +153,7 @@ void ipc_impostor(const arguments& all) {
     std::printf("open %d, more descriptors %d", answer, more);
     std::printf(", requested %d\n", hear<int>(with_impostor.to_parent[0]));
     say(with_impostor.to_child[1], 1);
-    must(waitpid(impostor, &how, 0) == impostor, "the impostor");
+    (void)code_of(impostor);
     (void)unlink(name.text.data());
     return;
   }
@@ -178,7 +166,7 @@ void ipc_silent(const arguments&) {
   both_ways pipes{};
   const pid_t owner = start_owner(pipes, cu);
   const auto handle = hear<ipc_handle>(pipes.to_parent[0]);
-  const wire::wire_handle wanted = handle_of(handle);
+  const wire::wire_handle wanted = wire_of(handle);
   start(cu);
   std::vector<wire::descriptor> silent;
   for (int i = 0; i < 200; ++i) silent.push_back(connect_to(wanted));
@@ -196,7 +184,7 @@ void ipc_stranger(const arguments&) {
   const driver cu = load();
   both_ways pipes{};
   const pid_t owner = start_owner(pipes, cu);
-  const wire::wire_handle wanted = handle_of(hear<ipc_handle>(pipes.to_parent[0]));
+  const wire::wire_handle wanted = wire_of(hear<ipc_handle>(pipes.to_parent[0]));
   const wire::place_name name = socket_of(wanted);
   must(seteuid(stranger) == 0, "another user");
   struct stat about{};

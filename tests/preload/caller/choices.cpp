@@ -7,34 +7,16 @@
 #include "words.h"
 
 namespace caller {
-namespace {
-
-pool_id pool_of(const driver& cu, device_id device) {
-  pool_id pool = nullptr;
-  must(cu.default_pool(&pool, device) == code::success, "the default pool");
-  return pool;
-}
-
-context_id context_of(const driver& cu, device_pointer at) {
-  context_id home = nullptr;
-  must(cu.attribute(&home, pointer_attribute::context, at) == code::success, "a context");
-  return home;
-}
-
-}  // namespace
 
 // A pool that is chosen before the first block is the one that serves.
 void early_pool(const arguments&) {
   const driver cu = load_started();
   int own = 0;
-  device_pointer at = 0;
-  must(cu.set_pool(0, reinterpret_cast<pool_id>(&own)) == code::success, "a pool");
-  must(cu.allocate_async(&at, mebibyte, nullptr) == code::success, "memory");
-  must(cu.free_async(at, nullptr) == code::success, "a free");
-  must(cu.set_pool(0, pool_of(cu, 0)) == code::success, "the default pool");
-  must(cu.allocate_async(&at, mebibyte, nullptr) == code::success, "memory");
-  must(cu.free_async(at, nullptr) == code::success, "a free");
-  std::printf("done\n");
+  for (const pool_id pool : {reinterpret_cast<pool_id>(&own), pool_of(cu, 0)}) {
+    must(cu.set_pool(0, pool) == code::success, "a pool");
+    must(cu.free_async(make_ordered(cu, mebibyte, nullptr), nullptr) == code::success, "a free");
+  }
+  done(cu);
 }
 
 // Access to a pool that is given before its first block.
@@ -50,7 +32,7 @@ void early_access(const arguments& all) {
            "rights that were given before");
   }
   must(cu.free_async(at, nullptr) == code::success, "a free");
-  std::printf("done\n");
+  done(cu);
 }
 
 // A pool says where its memory lies, not the stream.
@@ -58,10 +40,9 @@ void pool_elsewhere(const arguments& all) {
   const bool is_managed = !all.empty();
   const driver cu = load();
   const context_id first = start(cu, 0);
-  device_pointer blocks[2] = {};
-  must(cu.allocate(&blocks[0], mebibyte) == code::success, "memory");
+  const device_pointer on_first = make(cu, mebibyte);
   const context_id second = start(cu, 1);
-  must(cu.allocate(&blocks[1], mebibyte) == code::success, "memory");
+  const device_pointer block = make(cu, mebibyte);
   const stream_id on_second = make_stream(cu);
   must(cu.set_current(first) == code::success, "the first device");
   device_pointer at = 0;
@@ -71,8 +52,8 @@ void pool_elsewhere(const arguments& all) {
   must(cu.allocate_from_pool(&at, mebibyte, pool_of(cu, 1), on_second) == code::success, "memory");
   if (is_managed) expect(context_of(cu, at) == second, "memory of the second device");
   must(cu.free_async(at, on_second) == code::success, "a free");
-  for (const device_pointer each : blocks) must(cu.free(each) == code::success, "a free");
-  expect(cu.misuses() == 0, "no access to memory that is not there");
+  must(cu.free(on_first) == code::success && cu.free(block) == code::success, "a free");
+  no_misuse(cu);
 }
 
 // One thread captures, over and over, and another frees: no capture is spoiled.
@@ -83,12 +64,8 @@ void capture_storm(const arguments&) {
   std::atomic<bool> is_over = false;
   std::thread other([&] {
     must(cu.set_current(context) == code::success, "the context");
-    while (!is_over) {
-      const device_pointer at = make(cu, 4096);
-      must(cu.free(at) == code::success, "a free");
-    }
+    while (!is_over) must(cu.free(make(cu, 4096)) == code::success, "a free");
   });
-  constexpr int relaxed = 2;
   int spoiled = 0;
   for (int i = 0; i < 4000; ++i) {
     graph_id graph = nullptr;

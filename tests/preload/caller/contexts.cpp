@@ -4,9 +4,6 @@
 // Contexts that end, resets that the driver refuses, and devices that were given access.
 #include <unistd.h>
 
-#include <atomic>
-#include <thread>
-
 #include "driver.h"
 #include "words.h"
 
@@ -17,8 +14,7 @@ namespace caller {
 void contexts(const arguments&) {
   const driver cu = load();
   const context_id primary = start(cu);
-  const device_pointer lasting = make(cu, 4 * mebibyte);
-  must(cu.fill(lasting, 0x21, 4 * mebibyte, nullptr) == code::success, "a fill");
+  const device_pointer lasting = make_filled(cu, 4 * mebibyte, 0x21);
   must(cu.synchronize() == code::success, "all work");
   for (int round = 0; round < 4; ++round) {
     context_id other = nullptr;
@@ -37,8 +33,7 @@ void contexts(const arguments&) {
     std::printf("destroy %d", cu.destroy_context(other));
     std::printf(" again %d\n", cu.destroy_context(other));
     std::printf("its memory %d, in its order %d\n", cu.free(own), cu.free_async(lasting, stream));
-    const device_pointer next = make(cu, 2 * mebibyte);
-    std::printf("next %d\n", cu.free(next));
+    std::printf("next %d\n", cu.free(make(cu, 2 * mebibyte)));
     expect(holds(cu, lasting, mebibyte, 0x22), "what the other context wrote");
   }
   std::printf("primary %d\n", cu.destroy_context(primary));
@@ -54,10 +49,9 @@ void contexts(const arguments&) {
 void refused_reset(const arguments&) {
   const driver cu = load_started();
   constexpr std::size_t size = 5 * mebibyte;
-  const device_pointer at = make(cu, size);
   const stream_id stream = make_stream(cu);
+  const device_pointer at = make_filled(cu, size, 0x31, stream);
   const device_pointer ordered = make_ordered(cu, size, stream);
-  must(cu.fill(at, 0x31, size, stream) == code::success, "a fill");
   must(cu.fill(ordered, 0x32, size, stream) == code::success, "a fill");
   cu.fail("cuDevicePrimaryCtxReset", code::deinitialized, 1, false);
   std::printf("refused %d, no device %d\n", cu.reset(0), cu.reset(77));
@@ -69,8 +63,7 @@ void refused_reset(const arguments&) {
   std::printf("reset %d\n", cu.reset(0));
   std::printf("gone %d\n", cu.free(at));
   start(cu);
-  const device_pointer again = make(cu, size);
-  must(cu.fill(again, 0x33, size, nullptr) == code::success, "a fill");
+  const device_pointer again = make_filled(cu, size, 0x33);
   expect(holds(cu, again, size, 0x33), "new memory");
   std::printf("free %d\n", cu.free(again));
   const auto [free_bytes, total_bytes] = memory_of(cu);
@@ -113,10 +106,8 @@ void reset_beside_a_wait(const arguments&) {
   };
   const driver cu = load_started();
   meeting with{cu};
-  const auto on_gate = reinterpret_cast<void (*)(void (*)(void*), void*)>(
-      dlsym(RTLD_DEFAULT, "vmm_preload_on_gate"));
-  with.is_ending = reinterpret_cast<bool (*)()>(dlsym(RTLD_DEFAULT, "vmm_preload_is_ending"));
-  must(on_gate != nullptr && with.is_ending != nullptr, "a library that calls at its gate");
+  void (*on_gate)(void (*)(void*), void*) = exported("vmm_preload_on_gate");
+  with.is_ending = exported("vmm_preload_is_ending");
   const device_pointer freed = make(cu, 4 * mebibyte);
   cu.manual(1);
   must(cu.fill(freed, 1, 4 * mebibyte, make_stream(cu)) == code::success, "a fill");
@@ -142,8 +133,7 @@ void reset_beside_a_wait(const arguments&) {
   expect(cu.calls("cuEventSynchronize") == before + 1, "a wait for the freed block");
   std::printf("stale %llu\n", cu.stale());
   start(cu);
-  const device_pointer again = make(cu, 2 * mebibyte);
-  expect(cu.free(again) == code::success, "a free");
+  expect(cu.free(make(cu, 2 * mebibyte)) == code::success, "a free");
   no_misuse(cu);
 }
 
@@ -153,11 +143,9 @@ void pool_users(const arguments& all) {
   const driver cu = load();
   const context_id first = start(cu, 0);
   constexpr std::size_t size = 8 * mebibyte;
-  pool_id pool = nullptr;
-  must(cu.default_pool(&pool, 0) == code::success, "the default pool");
   const device_pointer at = make_ordered(cu, size, nullptr);
   const access_description given{{device_location, 1}, 3};
-  std::printf("access %d\n", cu.set_pool_access(pool, &given, 1));
+  std::printf("access %d\n", cu.set_pool_access(pool_of(cu, 0), &given, 1));
   const context_id second = start(cu, 1);
   const stream_id on_second = make_stream(cu);
   must(cu.synchronize() == code::success, "all work");

@@ -15,6 +15,9 @@ namespace caller {
 using namespace vmm::preload;
 
 constexpr std::size_t mebibyte = std::size_t{1} << 20;
+// Modes of capture; the first one forbids most.
+constexpr int any_thread = 0;
+constexpr int relaxed = 2;
 
 /// Ends the process where what a test needs is not there.
 inline void must(bool holds, const char* what) {
@@ -24,99 +27,142 @@ inline void must(bool holds, const char* what) {
   std::_Exit(70);
 }
 
-struct driver {
-  void* loaded = nullptr;
-  result_code (*find)(const char*, void**, int, flag_set, int*) = nullptr;
+/// A function of any type, by its address.
+struct any_function {
+  void* at = nullptr;
+  template <class Function>
+  operator Function*() const {  // NOLINT(google-explicit-constructor)
+    return reinterpret_cast<Function*>(at);
+  }
+};
 
-  result_code (*init)(unsigned) = nullptr;
-  result_code (*retain)(context_id*, device_id) = nullptr;
-  result_code (*set_current)(context_id) = nullptr;
-  result_code (*synchronize)() = nullptr;
-  result_code (*allocate)(device_pointer*, std::size_t) = nullptr;
-  result_code (*free)(device_pointer) = nullptr;
+/// What a library exports, or the process where none is named; it has to be there.
+[[nodiscard]] inline any_function exported(const char* name, void* library = RTLD_DEFAULT) {
+  void* const found = dlsym(library, name);
+  must(found != nullptr, name);
+  return {found};
+}
+
+struct driver {
+  using finder = result_code (*)(const char*, void**, int, flag_set, int*);
+
+  /// As load() takes them.
+  driver(flag_set meaning, void* of)
+      : flags(meaning), first(exported("cuGetProcAddress_v2", of == nullptr ? loaded : of)) {}
+
+  void* loaded = open();
+  flag_set flags;
+  finder first;
+  finder find = get("cuGetProcAddress", first);
+
+  result_code (*init)(unsigned) = get("cuInit");
+  result_code (*retain)(context_id*, device_id) = get("cuDevicePrimaryCtxRetain");
+  result_code (*set_current)(context_id) = get("cuCtxSetCurrent");
+  result_code (*synchronize)() = get("cuCtxSynchronize");
+  result_code (*allocate)(device_pointer*, std::size_t) = get("cuMemAlloc");
+  result_code (*free)(device_pointer) = get("cuMemFree");
   result_code (*allocate_pitch)(device_pointer*, std::size_t*, std::size_t, std::size_t,
-                                unsigned) = nullptr;
-  result_code (*allocate_async)(device_pointer*, std::size_t, stream_id) = nullptr;
-  result_code (*free_async)(device_pointer, stream_id) = nullptr;
-  result_code (*allocate_from_pool)(device_pointer*, std::size_t, pool_id, stream_id) = nullptr;
-  result_code (*default_pool)(pool_id*, device_id) = nullptr;
-  result_code (*set_pool)(device_id, pool_id) = nullptr;
-  result_code (*set_pool_access)(pool_id, const access_description*, std::size_t) = nullptr;
-  result_code (*get_pool)(pool_id, int, void*) = nullptr;
-  result_code (*put_pool)(pool_id, int, void*) = nullptr;
-  result_code (*trim_pool)(pool_id, std::size_t) = nullptr;
-  result_code (*info)(std::size_t*, std::size_t*) = nullptr;
-  result_code (*total)(std::size_t*, device_id) = nullptr;
-  result_code (*range)(device_pointer*, std::size_t*, device_pointer) = nullptr;
-  result_code (*attribute)(void*, int, device_pointer) = nullptr;
-  result_code (*attributes)(unsigned, int*, void**, device_pointer) = nullptr;
-  result_code (*ipc)(ipc_handle*, device_pointer) = nullptr;
-  result_code (*ipc_open)(device_pointer*, ipc_handle, unsigned) = nullptr;
-  result_code (*ipc_close)(device_pointer) = nullptr;
-  result_code (*export_range)(void*, device_pointer, std::size_t, int, flag_set) = nullptr;
-  result_code (*enable_peer)(context_id, unsigned) = nullptr;
-  result_code (*get_access)(flag_set*, const memory_location*, device_pointer) = nullptr;
-  result_code (*reset)(device_id) = nullptr;
-  result_code (*destroy_context)(context_id) = nullptr;
-  result_code (*create_stream)(stream_id*, unsigned) = nullptr;
-  result_code (*destroy_stream)(stream_id) = nullptr;
-  result_code (*synchronize_stream)(stream_id) = nullptr;
-  result_code (*wait_event)(stream_id, event_id, unsigned) = nullptr;
-  result_code (*create_event)(event_id*, unsigned) = nullptr;
-  result_code (*destroy_event)(event_id) = nullptr;
-  result_code (*record_event)(event_id, stream_id) = nullptr;
-  result_code (*begin_capture)(stream_id, int) = nullptr;
-  result_code (*end_capture)(stream_id, graph_id*) = nullptr;
-  result_code (*is_capturing)(stream_id, int*) = nullptr;
-  result_code (*destroy_graph)(graph_id) = nullptr;
-  result_code (*copy_any)(device_pointer, device_pointer, std::size_t) = nullptr;
-  result_code (*copy_any_async)(device_pointer, device_pointer, std::size_t, stream_id) = nullptr;
-  result_code (*copy)(device_pointer, device_pointer, std::size_t) = nullptr;
-  result_code (*copy_async)(device_pointer, device_pointer, std::size_t, stream_id) = nullptr;
-  result_code (*copy_in)(device_pointer, const void*, std::size_t, stream_id) = nullptr;
-  result_code (*copy_out)(void*, device_pointer, std::size_t, stream_id) = nullptr;
-  result_code (*fill)(device_pointer, unsigned char, std::size_t, stream_id) = nullptr;
+                                unsigned) = get("cuMemAllocPitch");
+  result_code (*allocate_async)(device_pointer*, std::size_t, stream_id) = get("cuMemAllocAsync");
+  result_code (*free_async)(device_pointer, stream_id) = get("cuMemFreeAsync");
+  result_code (*allocate_from_pool)(device_pointer*, std::size_t, pool_id,
+                                    stream_id) = get("cuMemAllocFromPoolAsync");
+  result_code (*default_pool)(pool_id*, device_id) = get("cuDeviceGetDefaultMemPool");
+  result_code (*set_pool)(device_id, pool_id) = get("cuDeviceSetMemPool");
+  result_code (*set_pool_access)(pool_id, const access_description*,
+                                 std::size_t) = get("cuMemPoolSetAccess");
+  result_code (*get_pool)(pool_id, int, void*) = get("cuMemPoolGetAttribute");
+  result_code (*put_pool)(pool_id, int, void*) = get("cuMemPoolSetAttribute");
+  result_code (*trim_pool)(pool_id, std::size_t) = get("cuMemPoolTrimTo");
+  result_code (*info)(std::size_t*, std::size_t*) = get("cuMemGetInfo");
+  result_code (*total)(std::size_t*, device_id) = get("cuDeviceTotalMem");
+  result_code (*range)(device_pointer*, std::size_t*, device_pointer) = get("cuMemGetAddressRange");
+  result_code (*attribute)(void*, int, device_pointer) = get("cuPointerGetAttribute");
+  result_code (*attributes)(unsigned, int*, void**, device_pointer) = get("cuPointerGetAttributes");
+  result_code (*ipc)(ipc_handle*, device_pointer) = get("cuIpcGetMemHandle");
+  result_code (*ipc_open)(device_pointer*, ipc_handle, unsigned) = get("cuIpcOpenMemHandle");
+  result_code (*ipc_close)(device_pointer) = get("cuIpcCloseMemHandle");
+  result_code (*export_range)(void*, device_pointer, std::size_t, int,
+                              flag_set) = get("cuMemGetHandleForAddressRange");
+  result_code (*enable_peer)(context_id, unsigned) = get("cuCtxEnablePeerAccess");
+  result_code (*get_access)(flag_set*, const memory_location*,
+                            device_pointer) = get("cuMemGetAccess");
+  result_code (*reset)(device_id) = get("cuDevicePrimaryCtxReset");
+  result_code (*destroy_context)(context_id) = get("cuCtxDestroy");
+  result_code (*create_stream)(stream_id*, unsigned) = get("cuStreamCreate");
+  result_code (*destroy_stream)(stream_id) = get("cuStreamDestroy");
+  result_code (*synchronize_stream)(stream_id) = get("cuStreamSynchronize");
+  result_code (*wait_event)(stream_id, event_id, unsigned) = get("cuStreamWaitEvent");
+  result_code (*create_event)(event_id*, unsigned) = get("cuEventCreate");
+  result_code (*destroy_event)(event_id) = get("cuEventDestroy");
+  result_code (*record_event)(event_id, stream_id) = get("cuEventRecord");
+  result_code (*begin_capture)(stream_id, int) = get("cuStreamBeginCapture");
+  result_code (*end_capture)(stream_id, graph_id*) = get("cuStreamEndCapture");
+  result_code (*is_capturing)(stream_id, int*) = get("cuStreamIsCapturing");
+  result_code (*destroy_graph)(graph_id) = get("cuGraphDestroy");
+  result_code (*copy_any)(device_pointer, device_pointer, std::size_t) = get("cuMemcpy");
+  result_code (*copy_any_async)(device_pointer, device_pointer, std::size_t,
+                                stream_id) = get("cuMemcpyAsync");
+  result_code (*copy)(device_pointer, device_pointer, std::size_t) = get("cuMemcpyDtoD");
+  result_code (*copy_async)(device_pointer, device_pointer, std::size_t,
+                            stream_id) = get("cuMemcpyDtoDAsync");
+  result_code (*copy_out)(void*, device_pointer, std::size_t, stream_id) = get("cuMemcpyDtoHAsync");
+  result_code (*fill)(device_pointer, unsigned char, std::size_t,
+                      stream_id) = get("cuMemsetD8Async");
   result_code (*reserve)(device_pointer*, std::size_t, std::size_t, device_pointer,
-                         flag_set) = nullptr;
-  result_code (*unreserve)(device_pointer, std::size_t) = nullptr;
-  result_code (*create)(physical_id*, std::size_t, const memory_properties*, flag_set) = nullptr;
-  result_code (*release)(physical_id) = nullptr;
-  result_code (*map)(device_pointer, std::size_t, std::size_t, physical_id, flag_set) = nullptr;
-  result_code (*unmap)(device_pointer, std::size_t) = nullptr;
+                         flag_set) = get("cuMemAddressReserve");
+  result_code (*unreserve)(device_pointer, std::size_t) = get("cuMemAddressFree");
+  result_code (*create)(physical_id*, std::size_t, const memory_properties*,
+                        flag_set) = get("cuMemCreate");
+  result_code (*release)(physical_id) = get("cuMemRelease");
+  result_code (*map)(device_pointer, std::size_t, std::size_t, physical_id,
+                     flag_set) = get("cuMemMap");
+  result_code (*unmap)(device_pointer, std::size_t) = get("cuMemUnmap");
   result_code (*set_access)(device_pointer, std::size_t, const access_description*,
-                            std::size_t) = nullptr;
-  result_code (*export_handle)(void*, physical_id, int, flag_set) = nullptr;
-  result_code (*retain_handle)(physical_id*, void*) = nullptr;
+                            std::size_t) = get("cuMemSetAccess");
+  result_code (*export_handle)(void*, physical_id, int,
+                               flag_set) = get("cuMemExportToShareableHandle");
+  result_code (*retain_handle)(physical_id*, void*) = get("cuMemRetainAllocationHandle");
 
   // The stub driver's controls.
-  void (*manual)(int) = nullptr;
-  void (*finish)() = nullptr;
-  unsigned long long (*misuses)() = nullptr;
-  unsigned long long (*calls)(const char*) = nullptr;
-  void (*fail)(const char*, int, unsigned, bool) = nullptr;
-  void (*on_call)(const char*, void (*)(void*), void*) = nullptr;
-  unsigned long long (*stale)() = nullptr;
-  int (*create_context)(context_id*, int) = nullptr;
+  void (*manual)(int) = control("vmm_standin_manual");
+  void (*finish)() = control("vmm_standin_finish");
+  unsigned long long (*misuses)() = control("vmm_standin_misuses");
+  unsigned long long (*calls)(const char*) = control("vmm_standin_calls");
+  void (*fail)(const char*, int, unsigned, bool) = control("vmm_standin_fail");
+  void (*on_call)(const char*, void (*)(void*), void*) = control("vmm_standin_on_call");
+  unsigned long long (*stale)() = control("vmm_standin_stale");
+  int (*create_context)(context_id*, int) = control("vmm_standin_create_context");
 
-  template <class Function>
-  void get(Function*& into, const char* name, int version, flag_set flags) {
-    void* found = nullptr;
+ private:
+  [[nodiscard]] static void* open() {
+    void* const library = dlopen("libcuda.so.1", RTLD_NOW);
+    must(library != nullptr, "libcuda.so.1");
+    return library;
+  }
+  [[nodiscard]] any_function get(const char* name, finder by) const {
+    any_function found;
     int why = 0;
-    must(find(name, &found, version, flags, &why) == code::success && found != nullptr, name);
-    into = reinterpret_cast<Function*>(found);
+    must(by(name, &found.at, 12000, flags, &why) == code::success && found.at != nullptr, name);
+    return found;
   }
-  template <class Function>
-  void control(Function*& into, const char* name) {
-    into = reinterpret_cast<Function*>(dlsym(loaded, name));
-    must(into != nullptr, name);
-  }
+  [[nodiscard]] any_function get(const char* name) const { return get(name, find); }
+  [[nodiscard]] any_function control(const char* name) const { return exported(name, loaded); }
 };
 
 /// As the static runtime of CUDA 12 and 13 does it, with stream 0 meaning what `flags` say. The
 /// finder is that of the library `of`, where one is named.
-[[nodiscard]] driver load(flag_set flags = find_legacy_stream, void* of = nullptr);
+[[nodiscard]] inline driver load(flag_set flags = find_legacy_stream, void* of = nullptr) {
+  return {flags, of};
+}
 /// Starts the driver and makes the primary context of a device current.
-context_id start(const driver& cu, device_id device = 0);
+inline context_id start(const driver& cu, device_id device = 0) {
+  context_id context = nullptr;
+  must(cu.init(0) == code::success, "cuInit");
+  must(cu.retain(&context, device) == code::success, "cuDevicePrimaryCtxRetain");
+  must(cu.set_current(context) == code::success, "cuCtxSetCurrent");
+  return context;
+}
 [[nodiscard]] inline driver load_started() {
   const driver cu = load();
   start(cu);
@@ -127,6 +173,11 @@ context_id start(const driver& cu, device_id device = 0);
 inline void no_misuse(const driver& cu) {
   (void)cu.synchronize();
   expect(cu.misuses() == 0, "no access to memory that is not there, and no race");
+}
+/// The last of a word that saw none.
+inline void done(const driver& cu) {
+  no_misuse(cu);
+  std::printf("done\n");
 }
 
 /// Memory of cuMemAlloc and of cuMemAllocAsync, a stream, and the device's memory; end the program
@@ -141,6 +192,36 @@ inline void no_misuse(const driver& cu) {
   device_pointer at = 0;
   must(cu.allocate_async(&at, size, stream) == code::success, "memory");
   return at;
+}
+[[nodiscard]] inline device_pointer make_filled(const driver& cu, std::size_t size,
+                                                unsigned char value, stream_id stream = nullptr) {
+  const device_pointer at = make(cu, size);
+  must(cu.fill(at, value, size, stream) == code::success, "a fill");
+  return at;
+}
+/// Physical memory of the first device.
+[[nodiscard]] inline memory_properties device_memory(int handle_types = 0) {
+  memory_properties like{};
+  like.type = 1;
+  like.handle_types = handle_types;
+  like.location = {device_location, 0};
+  return like;
+}
+[[nodiscard]] inline physical_id make_physical(const driver& cu, std::size_t size,
+                                               const memory_properties& like = device_memory()) {
+  physical_id made = 0;
+  must(cu.create(&made, size, &like, 0) == code::success, "physical memory");
+  return made;
+}
+[[nodiscard]] inline pool_id pool_of(const driver& cu, device_id device) {
+  pool_id pool = nullptr;
+  must(cu.default_pool(&pool, device) == code::success, "the default pool");
+  return pool;
+}
+[[nodiscard]] inline context_id context_of(const driver& cu, device_pointer at) {
+  context_id home = nullptr;
+  must(cu.attribute(&home, pointer_attribute::context, at) == code::success, "a context");
+  return home;
 }
 struct memory_sizes {
   std::size_t free_bytes = 0;

@@ -5,38 +5,23 @@
 // a check of its invariants, a way to break one, and a call where a thread has left the gate.
 #include <pthread.h>
 
-#include <cstddef>
-#include <cstdlib>
-#include <new>
+#include "../../support/failing_new.h"
 
 #include "../../../adapters/preload/locks.h"
 #include "../../../adapters/preload/process.h"
 
 namespace {
 
-thread_local int countdown = 0;
-thread_local bool was_struck = false;
 thread_local void (*on_gate)(void*) = nullptr;
 thread_local void* on_gate_data = nullptr;
-
-void* take(std::size_t size, std::size_t alignment = 16) {
-  if (countdown > 0 && --countdown == 0) {
-    was_struck = true;
-    throw std::bad_alloc();
-  }
-  void* const made =
-      std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment + alignment);
-  if (made == nullptr) throw std::bad_alloc();
-  return made;
-}
 
 }  // namespace
 
 /// The nth request of the calling thread from now on fails, 0: none. Whether the last one set did.
 extern "C" [[gnu::visibility("default")]] bool vmm_preload_fail_new(int nth) {
-  const bool before = was_struck;
-  was_struck = false;
-  countdown = nth;
+  using failing_new::plan;
+  const bool before = plan.struck_count != 0;
+  plan = {.armed = nth != 0, .fail_at = static_cast<std::uint64_t>(nth)};
   return before;
 }
 
@@ -84,12 +69,3 @@ extern "C" int __wrap_pthread_rwlock_unlock(pthread_rwlock_t* lock) {
   }
   return unlocked;
 }
-
-void* operator new(std::size_t size) { return take(size); }
-void* operator new(std::size_t size, std::align_val_t alignment) {
-  return take(size, static_cast<std::size_t>(alignment));
-}
-void operator delete(void* at) noexcept { std::free(at); }
-void operator delete(void* at, std::size_t) noexcept { std::free(at); }
-void operator delete(void* at, std::align_val_t) noexcept { std::free(at); }
-void operator delete(void* at, std::size_t, std::align_val_t) noexcept { std::free(at); }

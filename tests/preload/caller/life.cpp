@@ -2,37 +2,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Processes and their ends.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <csignal>
 
 #include "driver.h"
+#include "two_processes.h"
 #include "words.h"
 
 namespace caller {
 namespace {
-
-// A child that runs `body`, which returns its exit code.
-template <class Body>
-void in_child(Body&& body) {
-  std::fflush(stdout);
-  const pid_t child = fork();
-  if (child == 0) {
-    const int code = body();
-    std::fflush(stdout);
-    std::exit(code);
-  }
-  int how = 0;
-  must(waitpid(child, &how, 0) == child, "the child");
-  std::printf("child %d\n", WIFEXITED(how) ? WEXITSTATUS(how) : 1000 + WTERMSIG(how));
-}
 
 int allocate_and_free(const driver& cu, std::size_t size) {
   device_pointer at = 0;
   const int made = cu.allocate(&at, size);
   return made != code::success ? made : cu.free(at);
 }
+
+volatile std::sig_atomic_t signals_seen = 0;
 
 }  // namespace
 
@@ -80,9 +65,7 @@ void fork_storm(const arguments& all) {
       look_up(static_cast<std::size_t>(round));
       _exit(0);
     }
-    int how = 0;
-    must(waitpid(child, &how, 0) == child, "the child");
-    wrong_count += how == 0 ? 0 : 1;
+    wrong_count += code_of(child) == 0 ? 0 : 1;
   }
   is_over = true;
   for (std::thread& each : threads) each.join();
@@ -99,9 +82,7 @@ void fork_beside_ends(const arguments& all) {
     while (!is_over.load()) {
       context_id context = nullptr;
       must(cu.create_context(&context, 0) == code::success, "a context");
-      for (int i = 0; i < 20; ++i) {
-        (void)make(cu, 1000);
-      }
+      for (int i = 0; i < 20; ++i) (void)make(cu, 1000);
       must(cu.destroy_context(context) == code::success, "its end");
     }
   });
@@ -109,9 +90,7 @@ void fork_beside_ends(const arguments& all) {
   for (int round = 0; round < std::stoi(std::string(all.at(0))); ++round) {
     const pid_t child = fork();
     if (child == 0) _exit(0);
-    int how = 0;
-    must(waitpid(child, &how, 0) == child, "the child");
-    wrong_count += how == 0 ? 0 : 1;
+    wrong_count += code_of(child) == 0 ? 0 : 1;
   }
   is_over = true;
   ending.join();
@@ -121,14 +100,10 @@ void fork_beside_ends(const arguments& all) {
 // Known calls, for the report and the trace.
 void work(const arguments& all) {
   const driver cu = load_started();
-  stream_id streams[2] = {};
-  for (stream_id& each : streams) must(cu.create_stream(&each, 1) == code::success, "a stream");
+  const stream_id streams[] = {make_stream(cu), make_stream(cu)};
   device_pointer blocks[6] = {};
-  for (int i = 0; i < 4; ++i) {
-    must(cu.allocate(&blocks[i], std::size_t{1} << (20 + i)) == code::success, "memory");
-  }
-  must(cu.allocate_async(&blocks[4], 3000, streams[0]) == code::success, "memory");
-  must(cu.allocate_async(&blocks[5], 5000, streams[1]) == code::success, "memory");
+  for (int i = 0; i < 4; ++i) blocks[i] = make(cu, mebibyte << i);
+  for (int i = 0; i < 2; ++i) blocks[4 + i] = make_ordered(cu, i == 0 ? 3000 : 5000, streams[i]);
   must(cu.free(blocks[0]) == code::success && cu.free(blocks[2]) == code::success, "a free");
   must(cu.free_async(blocks[4], streams[0]) == code::success, "a free");
   std::printf("failed %d\n", cu.allocate(&blocks[0], 0));
@@ -145,9 +120,7 @@ void work(const arguments& all) {
 // Some 400 KB of a trace.
 void many(const arguments&) {
   const driver cu = load_started();
-  for (int i = 0; i < 20'000; ++i) {
-    must(cu.free(make(cu, 4096)) == code::success, "a free");
-  }
+  for (int i = 0; i < 20'000; ++i) must(cu.free(make(cu, 4096)) == code::success, "a free");
   std::printf("done\n");
 }
 
@@ -202,24 +175,21 @@ void exit_with_threads(const arguments&) {
 
 // Memory that is freed and allocated when the program's handlers and destructors run.
 void free_at_the_end(const arguments&) {
-  static driver cu;
+  static const driver cu = load_started();
   static device_pointer at = 0;
   const auto last = [] {
     std::printf("last: free %d", cu.free(at));
     std::printf(" allocate %d\n", allocate_and_free(cu, 3000));
     std::fflush(stdout);
   };
-  cu = load();
-  start(cu);
   (void)std::atexit(+last);
-  must(cu.allocate(&at, 5'000'000) == code::success, "memory");
+  at = make(cu, 5'000'000);
   (void)std::atexit(+[] { std::printf("first: allocate %d\n", allocate_and_free(cu, 7000)); });
   struct freed_by_a_destructor {
     device_pointer own = 0;
     ~freed_by_a_destructor() { std::printf("between: free %d\n", cu.free(own)); }
   };
-  static freed_by_a_destructor owner;
-  must(cu.allocate(&owner.own, 70'000) == code::success, "memory");
+  static const freed_by_a_destructor owner{make(cu, 70'000)};
   std::exit(3);
 }
 
@@ -240,10 +210,6 @@ void close_library(const arguments&) {
   const driver cu = load_started();
   std::printf("works %d\n", allocate_and_free(cu, 4096));
 }
-
-namespace {
-volatile std::sig_atomic_t signals_seen = 0;
-}  // namespace
 
 // The program's own handler, set before the driver is used and after it.
 void own_signal(const arguments&) {
@@ -293,8 +259,7 @@ void signal_storm(const arguments&) {
 void ask_for_report(const arguments&) {
   const driver cu = load_started();
   std::printf("works %d\n", allocate_and_free(cu, 4096));
-  const auto report =
-      reinterpret_cast<int (*)(int, int)>(dlsym(RTLD_DEFAULT, "vmm_preload_report"));
+  int (*report)(int, int) = any_function{dlsym(RTLD_DEFAULT, "vmm_preload_report")};
   std::fflush(stdout);
   std::printf("\nreported %d\n", report == nullptr ? -1 : report(STDOUT_FILENO, 1));
 }

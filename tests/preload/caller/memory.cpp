@@ -8,48 +8,6 @@
 #include "words.h"
 
 namespace caller {
-
-// Memory that work in flight can touch is not handed out, and no thread waits for it.
-void in_flight(const arguments& all) {
-  const bool is_managed = !all.empty();
-  const driver cu = load_started();
-  const stream_id stream = make_stream(cu);
-  constexpr std::size_t size = 8 * mebibyte;
-  const device_pointer first = make(cu, size);
-  if (is_managed) {
-    cu.manual(1);
-    must(cu.fill(first, 0x11, size, stream) == code::success, "a fill");
-    expect(cu.free(first) == code::success, "a free beside running work");
-    const device_pointer second = make(cu, size);
-    expect(!do_overlap(first, second, size), "no memory in flight is handed out");
-    int state = -1;
-    expect(cu.is_capturing(stream, &state) == code::success, "the stream lives");
-    cu.finish();
-    const device_pointer third = make(cu, size);
-    expect(third == first, "it is handed out when the work has passed");
-    cu.manual(0);
-    must(cu.free(second) == code::success && cu.free(third) == code::success, "a free");
-  } else {
-    must(cu.free(first) == code::success, "a free");
-  }
-  // The order of one stream: reused at once, behind the work before.
-  const device_pointer one = make_ordered(cu, size, stream);
-  must(cu.fill(one, 0x22, size, stream) == code::success, "a fill");
-  must(cu.free_async(one, stream) == code::success, "a free");
-  const device_pointer two = make_ordered(cu, size, stream);
-  if (is_managed) expect(two == one, "the stream's own memory comes back at once");
-  must(cu.fill(two, 0x33, size, stream) == code::success, "a fill");
-  must(cu.synchronize_stream(stream) == code::success, "the stream");
-  expect(holds(cu, two, size, 0x33), "what was written last");
-  // Memory of a stream is freed after everything, and memory without one in a stream's order.
-  must(cu.free(two) == code::success, "cuMemFree of a stream's memory");
-  const device_pointer three = make(cu, size);
-  must(cu.fill(three, 0x44, size, stream) == code::success, "a fill");
-  must(cu.free_async(three, stream) == code::success, "cuMemFreeAsync of memory without a stream");
-  no_misuse(cu);
-  std::printf("done\n");
-}
-
 namespace {
 
 // An allocation and a free.
@@ -59,51 +17,6 @@ unsigned long long queries_of_a_turn(const driver& cu, stream_id stream) {
   must(cu.free_async(at, stream) == code::success, "a free");
   return cu.calls("cuStreamIsCapturing") - before;
 }
-
-}  // namespace
-
-// A capture that is under way is not spoiled by frees of others.
-void captured(const arguments& all) {
-  const bool is_managed = !all.empty();
-  const bool is_newer = all.size() > 1;  // the driver may begin captures by other calls
-  const driver cu = load_started();
-  const stream_id stream = make_stream(cu);
-  const stream_id other = make_stream(cu);
-  const device_pointer inside = make(cu, mebibyte);
-  const device_pointer beside = make(cu, mebibyte);
-  const device_pointer ordered = make_ordered(cu, mebibyte, other);
-  const auto queries_alike = [&] { return (queries_of_a_turn(cu, other) != 0) == is_newer; };
-  if (is_managed) expect(queries_alike(), "queries without a capture");
-  constexpr int relaxed = 2;
-  must(cu.begin_capture(stream, relaxed) == code::success, "a capture");
-  if (is_managed) expect(queries_of_a_turn(cu, other) != 0, "queries during a capture");
-  must(cu.fill(inside, 0x55, mebibyte, stream) == code::success, "a captured fill");
-  if (is_managed) expect(cu.free(beside) == code::success, "cuMemFree while a stream is captured");
-  must(cu.free_async(ordered, other) == code::success, "a free on a stream that is not captured");
-  const unsigned long long marks = cu.calls("cuCtxRecordEvent");
-  device_pointer none = 0;
-  const result_code in_capture = cu.allocate_async(&none, mebibyte, stream);
-  std::printf("allocate on the captured stream %d\n", in_capture);
-  graph_id graph = nullptr;
-  std::printf("end %d\n", cu.end_capture(stream, &graph));
-  expect(graph != nullptr, "the capture is whole");
-  expect(cu.calls("cuCtxRecordEvent") == marks, "no mark of all work while a stream is captured");
-  if (!is_managed) must(cu.free(beside) == code::success, "a free");
-  const device_pointer next = make(cu, mebibyte);
-  if (is_managed) {
-    (void)cu.synchronize();
-    std::set<device_pointer> seen;
-    for (int i = 0; i < 4; ++i) seen.insert(make(cu, mebibyte));
-    expect(seen.contains(beside), "what was put off is free after the capture");
-  }
-  if (is_managed) expect(queries_alike(), "queries after the capture");
-  must(cu.free(next) == code::success, "a free");
-  must(cu.destroy_graph(graph) == code::success, "the graph");
-  no_misuse(cu);
-  std::printf("done\n");
-}
-
-namespace {
 
 struct said {
   result_code code = -1;
@@ -143,7 +56,93 @@ void ask_all(const driver& cu, context_id context, device_pointer at, std::size_
   expect(start_at == at && home == of_context.value, "several at once");
 }
 
+constexpr std::size_t segment = 20 * mebibyte;
+
+void map_segment(const driver& cu, device_pointer at, physical_id handle) {
+  const access_description grant{{device_location, 0}, 3};
+  must(cu.map(at, segment, 0, handle, 0) == code::success, "a mapping");
+  must(cu.set_access(at, segment, &grant, 1) == code::success, "access");
+}
+
 }  // namespace
+
+// Memory that work in flight can touch is not handed out, and no thread waits for it.
+void in_flight(const arguments& all) {
+  const bool is_managed = !all.empty();
+  const driver cu = load_started();
+  const stream_id stream = make_stream(cu);
+  constexpr std::size_t size = 8 * mebibyte;
+  const device_pointer first = make(cu, size);
+  if (is_managed) {
+    cu.manual(1);
+    must(cu.fill(first, 0x11, size, stream) == code::success, "a fill");
+    expect(cu.free(first) == code::success, "a free beside running work");
+    const device_pointer second = make(cu, size);
+    expect(!do_overlap(first, second, size), "no memory in flight is handed out");
+    int state = -1;
+    expect(cu.is_capturing(stream, &state) == code::success, "the stream lives");
+    cu.finish();
+    const device_pointer third = make(cu, size);
+    expect(third == first, "it is handed out when the work has passed");
+    cu.manual(0);
+    must(cu.free(second) == code::success && cu.free(third) == code::success, "a free");
+  } else {
+    must(cu.free(first) == code::success, "a free");
+  }
+  // The order of one stream: reused at once, behind the work before.
+  const device_pointer one = make_ordered(cu, size, stream);
+  must(cu.fill(one, 0x22, size, stream) == code::success, "a fill");
+  must(cu.free_async(one, stream) == code::success, "a free");
+  const device_pointer two = make_ordered(cu, size, stream);
+  if (is_managed) expect(two == one, "the stream's own memory comes back at once");
+  must(cu.fill(two, 0x33, size, stream) == code::success, "a fill");
+  must(cu.synchronize_stream(stream) == code::success, "the stream");
+  expect(holds(cu, two, size, 0x33), "what was written last");
+  // Memory of a stream is freed after everything, and memory without one in a stream's order.
+  must(cu.free(two) == code::success, "cuMemFree of a stream's memory");
+  const device_pointer three = make_filled(cu, size, 0x44, stream);
+  must(cu.free_async(three, stream) == code::success, "cuMemFreeAsync of memory without a stream");
+  done(cu);
+}
+
+// A capture that is under way is not spoiled by frees of others.
+void captured(const arguments& all) {
+  const bool is_managed = !all.empty();
+  const bool is_newer = all.size() > 1;  // the driver may begin captures by other calls
+  const driver cu = load_started();
+  const stream_id stream = make_stream(cu);
+  const stream_id other = make_stream(cu);
+  const device_pointer inside = make(cu, mebibyte);
+  const device_pointer beside = make(cu, mebibyte);
+  const device_pointer ordered = make_ordered(cu, mebibyte, other);
+  const auto queries_alike = [&] { return (queries_of_a_turn(cu, other) != 0) == is_newer; };
+  if (is_managed) expect(queries_alike(), "queries without a capture");
+  must(cu.begin_capture(stream, relaxed) == code::success, "a capture");
+  if (is_managed) expect(queries_of_a_turn(cu, other) != 0, "queries during a capture");
+  must(cu.fill(inside, 0x55, mebibyte, stream) == code::success, "a captured fill");
+  if (is_managed) expect(cu.free(beside) == code::success, "cuMemFree while a stream is captured");
+  must(cu.free_async(ordered, other) == code::success, "a free on a stream that is not captured");
+  const unsigned long long marks = cu.calls("cuCtxRecordEvent");
+  device_pointer none = 0;
+  const result_code in_capture = cu.allocate_async(&none, mebibyte, stream);
+  std::printf("allocate on the captured stream %d\n", in_capture);
+  graph_id graph = nullptr;
+  std::printf("end %d\n", cu.end_capture(stream, &graph));
+  expect(graph != nullptr, "the capture is whole");
+  expect(cu.calls("cuCtxRecordEvent") == marks, "no mark of all work while a stream is captured");
+  if (!is_managed) must(cu.free(beside) == code::success, "a free");
+  const device_pointer next = make(cu, mebibyte);
+  if (is_managed) {
+    (void)cu.synchronize();
+    std::set<device_pointer> seen;
+    for (int i = 0; i < 4; ++i) seen.insert(make(cu, mebibyte));
+    expect(seen.contains(beside), "what was put off is free after the capture");
+  }
+  if (is_managed) expect(queries_alike(), "queries after the capture");
+  must(cu.free(next) == code::success, "a free");
+  must(cu.destroy_graph(graph) == code::success, "the graph");
+  done(cu);
+}
 
 // The driver's queries have the same results for blocks as for plain memory.
 void questions(const arguments& all) {
@@ -161,14 +160,10 @@ void questions(const arguments& all) {
   std::size_t pitch = 0;
   std::printf("pitch %d", cu.allocate_pitch(&pitched, &pitch, 1000, 30, 4));
   std::printf(" %zu, odd element %d\n", pitch, cu.allocate_pitch(&pitched, &pitch, 1000, 30, 5));
-  std::size_t free_before = 0;
-  std::size_t total = 0;
-  std::size_t free_after = 0;
-  must(cu.info(&free_before, &total) == code::success, "cuMemGetInfo");
-  const device_pointer big = make(cu, 64 * mebibyte);
-  must(cu.free(big) == code::success && cu.info(&free_after, nullptr) == code::success, "a free");
-  expect(free_after == free_before, "what is freed counts as free");
-  expect(free_after <= total, "no more is free than there is");
+  const memory_sizes before = memory_of(cu);
+  must(cu.free(make(cu, 64 * mebibyte)) == code::success, "a free");
+  expect(memory_of(cu).free_bytes == before.free_bytes, "what is freed counts as free");
+  expect(before.free_bytes <= before.total_bytes, "no more is free than there is");
   // Plain memory has no handle to retain; programs query it to decide how to share memory.
   physical_id handle = 0;
   const result_code retained = cu.retain_handle(&handle, reinterpret_cast<void*>(at));
@@ -184,7 +179,7 @@ void questions(const arguments& all) {
   void* into[1] = {&home};
   std::printf("several %d %d\n", cu.attributes(1, wanted, into, at), static_cast<int>(home));
   must(cu.free(other) == code::success, "a free");
-  std::printf("done\n");
+  done(cu);
 }
 
 // Calls with pointers of other allocations go to the driver.
@@ -195,24 +190,21 @@ void foreign(const arguments&) {
   expect(cu.calls("cuMemFree") == before + 2, "unknown pointers reach the driver");
   std::printf("unknown, in order %d\n", cu.free_async(0x1234'5000, nullptr));
   // Memory of a pool that the program chose is the driver's.
-  pool_id pool = nullptr;
-  must(cu.default_pool(&pool, 0) == code::success, "the default pool");
   device_pointer at = 0;
   int own = 0;
   must(cu.allocate_from_pool(&at, 4096, reinterpret_cast<pool_id>(&own), nullptr) == code::success,
        "memory of a pool");
   std::printf("of a pool %d\n", cu.free_async(at, nullptr));
-  must(cu.allocate_from_pool(&at, 4096, pool, nullptr) == code::success, "memory of a pool");
+  must(cu.allocate_from_pool(&at, 4096, pool_of(cu, 0), nullptr) == code::success,
+       "memory of the default pool");
   std::printf("of the default pool %d\n", cu.free(at));
-  no_misuse(cu);
-  std::printf("done\n");
+  done(cu);
 }
 
 // The figures of the default pool, and what a trim leaves.
 void pool_figures(const arguments& all) {
   const driver cu = load_started();
-  pool_id pool = nullptr;
-  must(cu.default_pool(&pool, 0) == code::success, "the default pool");
+  const pool_id pool = pool_of(cu, 0);
   const auto figure = [&](int which) {
     std::uint64_t bytes = 1;
     must(cu.get_pool(pool, which, &bytes) == code::success, "a figure");
@@ -226,11 +218,10 @@ void pool_figures(const arguments& all) {
   };
   print("nothing");
   device_pointer plain = make(cu, 3 * mebibyte);
-  device_pointer blocks[2]{};
-  must(cu.allocate_async(&blocks[0], 1000, nullptr) == code::success, "a block");
-  must(cu.allocate_async(&blocks[1], 5 * mebibyte, nullptr) == code::success, "a block");
+  const device_pointer small = make_ordered(cu, 1000, nullptr);
+  const device_pointer large = make_ordered(cu, 5 * mebibyte, nullptr);
   print("two blocks");
-  must(cu.free_async(blocks[1], nullptr) == code::success, "a free");
+  must(cu.free_async(large, nullptr) == code::success, "a free");
   print("one block");
   if (!all.empty()) {
     expect(figure(pool_attribute::used_high) == 1024 + 5 * mebibyte, "the most that was used");
@@ -239,11 +230,10 @@ void pool_figures(const arguments& all) {
   std::uint64_t zero = 0;
   must(cu.put_pool(pool, pool_attribute::used_high, &zero) == code::success, "a reset");
   expect(figure(pool_attribute::used_high) == 1024, "a high one starts again");
-  must(cu.allocate_async(&blocks[1], 6 * mebibyte, nullptr) == code::success, "a block");
-  must(cu.free_async(blocks[1], nullptr) == code::success, "a free");
+  must(cu.free_async(make_ordered(cu, 6 * mebibyte, nullptr), nullptr) == code::success, "a free");
   if (!all.empty())
     expect(figure(pool_attribute::used_high) == 1024 + 6 * mebibyte, "and has a new one");
-  must(cu.free_async(blocks[0], nullptr) == code::success, "a free");
+  must(cu.free_async(small, nullptr) == code::success, "a free");
   must(cu.synchronize() == code::success, "all work");
   must(cu.trim_pool(pool, std::size_t{1} << 40) == code::success, "a trim of nothing");
   if (!all.empty()) expect(figure(pool_attribute::reserved) != 0, "what may stay stays");
@@ -255,15 +245,14 @@ void pool_figures(const arguments& all) {
   std::printf(" %llu, no value %d\n", static_cast<unsigned long long>(bytes),
               cu.get_pool(pool, pool_attribute::used, nullptr));
   must(cu.free(plain) == code::success, "a free");
-  std::printf("done\n");
+  done(cu);
 }
 
 // A copy leaves its source readable, and a second copy from it gives the same.
 void copies(const arguments&) {
   const driver cu = load_started();
   constexpr std::size_t size = 6 * mebibyte;
-  const device_pointer source = make(cu, size);
-  must(cu.fill(source, 0x5a, size, nullptr) == code::success, "a fill");
+  const device_pointer source = make_filled(cu, size, 0x5a);
   const device_pointer first = make(cu, 2 * size);
   const device_pointer second = make(cu, size);
   must(cu.copy(first, source, size) == code::success, "a copy");
@@ -272,12 +261,10 @@ void copies(const arguments&) {
   expect(holds(cu, source, size, 0x5a), "the source is as before");
   expect(holds(cu, first, size, 0x5a) && holds(cu, second, size, 0x5a), "both copies");
   must(cu.free(source) == code::success, "a free");
-  const device_pointer next = make(cu, size);
-  must(cu.fill(next, 0x00, size, nullptr) == code::success, "a fill");
+  (void)make_filled(cu, size, 0x00);
   must(cu.synchronize() == code::success, "all work");
   expect(holds(cu, first, size, 0x5a) && holds(cu, second, size, 0x5a), "both, without the source");
-  no_misuse(cu);
-  std::printf("done\n");
+  done(cu);
 }
 
 // A buffer that grows by copying: the old one is only freed afterwards.
@@ -285,8 +272,7 @@ void copy_and_grow(const arguments&) {
   const driver cu = load_started();
   const stream_id stream = make_stream(cu);
   std::size_t size = 5 * mebibyte + 1000;
-  device_pointer at = make(cu, size);
-  must(cu.fill(at, 0x21, size, stream) == code::success, "a fill");
+  device_pointer at = make_filled(cu, size, 0x21, stream);
   for (int round = 0; round < 4; ++round) {
     const device_pointer larger = make(cu, 2 * size);
     result_code copied{};
@@ -313,13 +299,12 @@ void copy_and_grow(const arguments&) {
 void resize_loop(const arguments&) {
   const driver cu = load_started();
   constexpr std::size_t size = 24 * mebibyte;
-  std::size_t before = 0;
   must(cu.free(make(cu, 3 * size)) == code::success, "memory");
-  must(cu.synchronize() == code::success && cu.info(&before, nullptr) == code::success, "info");
+  must(cu.synchronize() == code::success, "all work");
+  const memory_sizes before = memory_of(cu);
   for (int round = 0; round < 12; ++round) {
     const auto value = static_cast<unsigned char>(round + 1);
-    const device_pointer small = make(cu, size);
-    must(cu.fill(small, value, size, nullptr) == code::success, "a fill");
+    const device_pointer small = make_filled(cu, size, value);
     const device_pointer large = make(cu, 2 * size);
     std::printf("copy %d", cu.copy(large, small, size));
     std::printf(" holds %d %d", holds(cu, large, size, value), holds(cu, small, size, value));
@@ -327,9 +312,8 @@ void resize_loop(const arguments&) {
     std::printf(" holds %d", holds(cu, large, size, value));
     std::printf(" free %d\n", cu.free(large));
   }
-  std::size_t after = 0;
-  must(cu.synchronize() == code::success && cu.info(&after, nullptr) == code::success, "info");
-  expect(after >= before, "as much is free as before");
+  must(cu.synchronize() == code::success, "all work");
+  expect(memory_of(cu).free_bytes >= before.free_bytes, "as much is free as before");
   no_misuse(cu);
 }
 
@@ -337,9 +321,8 @@ void resize_loop(const arguments&) {
 void copy_then_write(const arguments&) {
   const driver cu = load_started();
   constexpr std::size_t size = 4 * mebibyte;
-  const device_pointer source = make(cu, size);
   const device_pointer target = make(cu, size);
-  must(cu.fill(source, 0x31, size, nullptr) == code::success, "a fill");
+  const device_pointer source = make_filled(cu, size, 0x31);
   must(cu.copy(target, source, size) == code::success, "a copy");
   std::printf("write %d\n", cu.fill(source, 0x32, size, nullptr));
   must(cu.synchronize() == code::success, "all work");
@@ -349,9 +332,8 @@ void copy_then_write(const arguments&) {
 void copy_then_read(const arguments&) {
   const driver cu = load_started();
   constexpr std::size_t size = 4 * mebibyte;
-  const device_pointer source = make(cu, size);
   const device_pointer target = make(cu, size);
-  must(cu.fill(source, 0x41, size, nullptr) == code::success, "a fill");
+  const device_pointer source = make_filled(cu, size, 0x41);
   must(cu.copy(target, source, size) == code::success, "a copy");
   std::printf("target %d\n", holds(cu, target, size, 0x41) ? 1 : 0);
   std::printf("source %d\n", holds(cu, source, size, 0x41) ? 1 : 0);
@@ -366,11 +348,8 @@ void devices(const arguments& all) {
   const device_pointer on_first = make(cu, mebibyte);
   const context_id second = start(cu, 1);
   const device_pointer on_second = make(cu, mebibyte);
-  for (int i = 0; i < 2; ++i) {
-    const said device = ask(cu, pointer_attribute::context, i == 0 ? on_first : on_second);
-    const context_id home = i == 0 ? first : second;
-    expect(device.value == reinterpret_cast<std::uintptr_t>(home), "the device's context");
-  }
+  expect(context_of(cu, on_first) == first && context_of(cu, on_second) == second,
+         "the device's context");
   // The second device, whose context is current, may use the first one's memory.
   std::printf("peer %d\n", cu.enable_peer(first, 0));
   must(cu.set_current(first) == code::success, "the first device");
@@ -387,8 +366,7 @@ void devices(const arguments& all) {
   std::printf("free %d %d\n", cu.free(on_first), cu.free(later));
   must(cu.set_current(first) == code::success, "the first device");
   std::printf("free %d\n", cu.free(on_second));
-  no_misuse(cu);
-  std::printf("done\n");
+  done(cu);
 }
 
 // Everything that can be used again is given first; then the driver's own error.
@@ -408,16 +386,13 @@ void short_of_memory(const arguments&) {
     std::printf("in order %d", cu.allocate_async(&ordered, most, stream));
     std::printf(" %d\n", cu.free_async(ordered, stream));
     // Physical memory that the program makes itself finds room, too.
-    memory_properties like{};
-    like.type = 1;
-    like.location = {device_location, 0};
+    const memory_properties like = device_memory();
     physical_id handle = 0;
     const std::size_t whole = most / (2 * mebibyte) * (2 * mebibyte);
     std::printf("physical %d", cu.create(&handle, whole, &like, 0));
     std::printf(" %d\n", cu.release(handle));
   }
-  no_misuse(cu);
-  std::printf("done\n");
+  done(cu);
 }
 
 // The program's calls and libvmm.so's allocators in turn, each with three quarters of the device.
@@ -426,16 +401,10 @@ void another_library(const arguments& all) {
   const stream_id stream = make_stream(cu);
   void* const library = dlopen(all.at(0).data(), RTLD_NOW);
   must(library != nullptr, "libvmm.so");
-  const auto find = [&](auto*& call, const char* name) {
-    call = reinterpret_cast<std::remove_reference_t<decltype(call)>>(dlsym(library, name));
-    must(call != nullptr, name);
-  };
-  int (*create)(const void*, void**) = nullptr;
-  int (*allocate)(void*, std::uint64_t, std::int32_t, void*, void**) = nullptr;
-  int (*free_block)(void*, void*) = nullptr;
-  find(create, "vmm_allocator_create");
-  find(allocate, "vmm_allocator_allocate");
-  find(free_block, "vmm_allocator_free");
+  int (*create)(const void*, void**) = exported("vmm_allocator_create", library);
+  int (*allocate)(void*, std::uint64_t, std::int32_t, void*, void**) =
+      exported("vmm_allocator_allocate", library);
+  int (*free_block)(void*, void*) = exported("vmm_allocator_free", library);
   void* allocator = nullptr;
   must(create(nullptr, &allocator) == 0, "an allocator");
   const auto [free_bytes, total_bytes] = memory_of(cu);
@@ -453,8 +422,7 @@ void another_library(const arguments& all) {
       std::printf(" %d\n", cu.free(at));
     }
   }
-  no_misuse(cu);
-  std::printf("done\n");
+  done(cu);
 }
 
 // Both pools of a device share one budget of 64 MiB: idle memory of one serves the other.
@@ -472,8 +440,7 @@ void budget(const arguments&) {
   std::printf(" small %d\n", cu.allocate(&small, 512));
   std::printf("free %d %d", cu.free(small), cu.free_async(ordered, stream));
   std::printf(" plain %d\n", cu.allocate(&plain, 60 * mebibyte));
-  no_misuse(cu);
-  std::printf("done\n");
+  done(cu);
 }
 
 // A device that is reset has no memory any more, and gives new.
@@ -483,8 +450,7 @@ void reset(const arguments&) {
   std::printf("reset %d\n", cu.reset(0));
   std::printf("gone %d\n", cu.free(at));
   start(cu);
-  const device_pointer next = make(cu, mebibyte);
-  must(cu.fill(next, 9, mebibyte, nullptr) == code::success, "a fill");
+  const device_pointer next = make_filled(cu, mebibyte, 9);
   expect(holds(cu, next, mebibyte, 9), "new memory");
   std::printf("free %d\n", cu.free(next));
   no_misuse(cu);
@@ -497,24 +463,20 @@ void per_thread(const arguments&) {
   device_pointer at = 0;
   std::printf("allocate %d\n", cu.allocate_async(&at, 100'000, nullptr));
   std::printf("free %d\n", cu.free_async(at, nullptr));
-  const device_pointer plain = make(cu, 100'000);
-  must(cu.fill(plain, 3, 100'000, nullptr) == code::success, "a fill");
+  const device_pointer plain = make_filled(cu, 100'000, 3);
   std::printf("in order %d\n", cu.free_async(plain, nullptr));
   const stream_id stream = make_stream(cu);
   std::printf("on a stream %d", cu.allocate_async(&at, 100'000, stream));
   std::printf(" %d\n", cu.free_async(at, nullptr));
-  no_misuse(cu);
-  std::printf("done\n");
+  done(cu);
 }
 
 // A growth that fails in the middle leaves all blocks as they were, and loses nothing.
 void failed_growth(const arguments& all) {
   const bool is_managed = !all.empty();
   const driver cu = load_started();
-  const device_pointer first = make(cu, 4 * mebibyte);
-  must(cu.fill(first, 0x77, 4 * mebibyte, nullptr) == code::success, "a fill");
-  std::size_t before = 0;
-  must(cu.info(&before, nullptr) == code::success, "cuMemGetInfo");
+  const device_pointer first = make_filled(cu, 4 * mebibyte, 0x77);
+  const std::size_t before = memory_of(cu).free_bytes;
   if (is_managed) {
     for (const char* call : {"cuMemMap", "cuMemSetAccess", "cuMemCreate"}) {
       cu.fail(call, code::out_of_memory, 1, false);
@@ -526,14 +488,11 @@ void failed_growth(const arguments& all) {
   }
   expect(holds(cu, first, 4 * mebibyte, 0x77), "live memory is as before");
   must(cu.synchronize() == code::success, "all work");
-  const device_pointer next = make(cu, mebibyte);
-  must(cu.free(next) == code::success, "a free");
-  std::size_t after = 0;
-  must(cu.info(&after, nullptr) == code::success, "cuMemGetInfo");
+  must(cu.free(make(cu, mebibyte)) == code::success, "a free");
+  const std::size_t after = memory_of(cu).free_bytes;
   expect(after + 4 * mebibyte >= before && after <= before + 4 * mebibyte, "nothing is lost");
   must(cu.free(first) == code::success, "a free");
-  no_misuse(cu);
-  std::printf("done\n");
+  done(cu);
 }
 
 // How much of the device's memory is still taken when everything has been freed and the program
@@ -563,8 +522,7 @@ void run_ahead(const arguments& all) {
     must(cu.fill(at, 1, 4096, stream) == code::success, "a fill");
     must(cu.free(at) == code::success, "a free");
   }
-  no_misuse(cu);
-  std::printf("done\n");
+  done(cu);
 }
 
 // Thousands of small blocks take little address space and no mapping each.
@@ -582,24 +540,10 @@ void small_blocks(const arguments& all) {
   std::set<device_pointer> distinct(all_blocks.begin(), all_blocks.end());
   expect(distinct.size() == all_blocks.size(), "each block once");
   for (const device_pointer each : all_blocks) must(cu.free(each) == code::success, "a free");
-  std::printf("done\n");
+  done(cu);
 }
 
 // ---- physical handles ---------------------------------------------------------------------------
-
-namespace {
-
-memory_properties device_memory(int handle_types = 0) {
-  memory_properties like{};
-  like.type = 1;
-  like.handle_types = handle_types;
-  like.location = {device_location, 0};
-  return like;
-}
-
-constexpr std::size_t segment = 20 * mebibyte;
-
-}  // namespace
 
 // As expandable segments do it: create, map, use, unmap, release, over and over.
 void handles(const arguments& all) {
@@ -607,15 +551,12 @@ void handles(const arguments& all) {
   const driver cu = load_started();
   device_pointer base = 0;
   must(cu.reserve(&base, 8 * segment, 0, 0, 0) == code::success, "addresses");
-  const memory_properties like = device_memory();
-  const access_description grant{{device_location, 0}, 3};
   for (int round = 0; round < 10; ++round) {
     physical_id made[4] = {};
     for (std::size_t i = 0; i < 4; ++i) {
       const device_pointer at = base + i * segment;
-      must(cu.create(&made[i], segment, &like, 0) == code::success, "physical memory");
-      must(cu.map(at, segment, 0, made[i], 0) == code::success, "a mapping");
-      must(cu.set_access(at, segment, &grant, 1) == code::success, "access");
+      made[i] = make_physical(cu, segment);
+      map_segment(cu, at, made[i]);
       const auto value = static_cast<unsigned char>(round + static_cast<int>(i));
       must(cu.fill(at, value, segment, nullptr) == code::success, "a fill");
       expect(holds(cu, at, 4096, value), "what was written");
@@ -628,16 +569,12 @@ void handles(const arguments& all) {
   }
   if (is_caching) expect(cu.calls("cuMemCreate") == 4, "four handles for forty requests");
   // Released while it is mapped: it lives until the unmap, and is not reused until then.
-  physical_id mapped = 0;
-  must(cu.create(&mapped, segment, &like, 0) == code::success, "physical memory");
-  must(cu.map(base, segment, 0, mapped, 0) == code::success, "a mapping");
-  must(cu.set_access(base, segment, &grant, 1) == code::success, "access");
+  const physical_id mapped = make_physical(cu, segment);
+  map_segment(cu, base, mapped);
   must(cu.release(mapped) == code::success, "a release");
   must(cu.fill(base, 0x66, segment, nullptr) == code::success, "a fill");
-  physical_id other = 0;
-  must(cu.create(&other, segment, &like, 0) == code::success, "physical memory");
-  must(cu.map(base + segment, segment, 0, other, 0) == code::success, "a mapping");
-  must(cu.set_access(base + segment, segment, &grant, 1) == code::success, "access");
+  const physical_id other = make_physical(cu, segment);
+  map_segment(cu, base + segment, other);
   must(cu.fill(base + segment, 0x67, segment, nullptr) == code::success, "a fill");
   expect(holds(cu, base, 4096, 0x66), "memory that was released while it was mapped");
   must(cu.unmap(base, 2 * segment) == code::success, "an unmap");
@@ -647,18 +584,15 @@ void handles(const arguments& all) {
   const device_pointer most = make(cu, free_bytes - 4 * mebibyte);
   std::printf("most %d\n", cu.free(most));
   must(cu.unreserve(base, 8 * segment) == code::success, "the addresses");
-  no_misuse(cu);
-  std::printf("done\n");
+  done(cu);
 }
 
 // PROGRAM is queried until it prints TEXT: while a handle and a block are in use, or afterwards.
 void shown(const arguments& all) {
   must(all.size() == 2 || all.size() == 3, "PROGRAM TEXT [afterwards]");
   const driver cu = load_started();
-  const memory_properties like = device_memory();
   const device_pointer block = make(cu, segment);
-  physical_id handle = 0;
-  must(cu.create(&handle, segment, &like, 0) == code::success, "physical memory");
+  const physical_id handle = make_physical(cu, segment);
   if (all.size() == 3) {
     must(cu.release(handle) == code::success, "a release");
     must(cu.free(block) == code::success, "a free");
@@ -681,13 +615,11 @@ void shown(const arguments& all) {
 void shared_handles(const arguments&) {
   const driver cu = load_started();
   const memory_properties like = device_memory(1);
-  physical_id handle = 0;
-  must(cu.create(&handle, segment, &like, 0) == code::success, "physical memory");
+  const physical_id handle = make_physical(cu, segment, like);
   int descriptor = -1;
   std::printf("export %d\n", cu.export_handle(&descriptor, handle, 1, 0));
   must(cu.release(handle) == code::success, "a release");
-  physical_id next = 0;
-  must(cu.create(&next, segment, &like, 0) == code::success, "physical memory");
+  physical_id next = make_physical(cu, segment, like);
   expect(cu.calls("cuMemCreate") == 2, "exported memory is not handed out again");
   device_pointer base = 0;
   must(cu.reserve(&base, segment, 0, 0, 0) == code::success, "addresses");
@@ -696,7 +628,7 @@ void shared_handles(const arguments&) {
   std::printf("retain %d\n", cu.retain_handle(&retained, reinterpret_cast<void*>(base)));
   must(cu.unmap(base, segment) == code::success, "an unmap");
   std::printf("release %d %d\n", cu.release(next), cu.release(retained));
-  must(cu.create(&next, segment, &like, 0) == code::success, "physical memory");
+  next = make_physical(cu, segment, like);
   expect(cu.calls("cuMemCreate") == 3, "retained memory is not handed out again");
   std::printf("release %d\n", cu.release(next));
 }

@@ -151,35 +151,21 @@ class random_program {
   }
 
   void step() {
-    switch (pick(18)) {
-      case 0:
-      case 1:
-      case 2:
-      case 3:
-      case 4:
-      case 5: return allocate();
-      case 6:
-      case 7: return write();
-      case 8:
-      case 9: return copy();
-      case 10:
-      case 11: return read();
-      case 12:
-      case 13: return ask();
-      case 14: return base_.is_alone ? capture() : write();
-      case 15: return base_.is_alone ? rarely() : ask();
-      default:
-        if (!blocks_.empty()) drop(pick(blocks_.size()));
-    }
+    const std::size_t what = pick(18);
+    if (what < 6) return allocate();
+    if (what < 8) return write();
+    if (what < 10) return copy();
+    if (what < 12) return read();
+    if (what < 14) return ask();
+    if (what == 14) return base_.is_alone ? capture() : write();
+    if (what == 15) return base_.is_alone ? rarely() : ask();
+    if (!blocks_.empty()) drop(pick(blocks_.size()));
   }
 
   void rarely() {
-    switch (pick(16)) {
-      case 0: return base_.may_reset ? reset(pick(device_count)) : ask();
-      case 1:
-      case 2: return share();
-      default: return ask();
-    }
+    const std::size_t what = pick(16);
+    if (what == 0 && base_.may_reset) return reset(pick(device_count));
+    return what == 1 || what == 2 ? share() : ask();
   }
 
   std::size_t size() {
@@ -397,7 +383,6 @@ class random_program {
   }
 
   void capture_on(random_block& it) {
-    constexpr int relaxed = 2;
     const stream_id stream = devices_[it.device].streams[it.stream.index];
     note(any_form().begin_capture(stream, relaxed));
     note(any_form().fill(it.at, 1, it.size, stream));

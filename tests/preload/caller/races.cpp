@@ -13,9 +13,6 @@
 namespace caller {
 namespace {
 
-constexpr int any_thread = 0;  // the mode of capture that forbids most
-constexpr int relaxed = 2;
-
 // A thread that captures a stream of its own when a call of the first thread is in the driver.
 class capturer {
  public:
@@ -100,8 +97,7 @@ struct step {
 constexpr std::array steps{
     step{"allocate", any_thread,
          [](setting& s) {
-           device_pointer at = 0;
-           must(s.cu.allocate_async(&at, 3 * mebibyte, s.stream) == code::success, "memory");
+           const device_pointer at = make_ordered(s.cu, 3 * mebibyte, s.stream);
            must(s.cu.free_async(at, s.stream) == code::success, "a free");
          }},
     step{"short", any_thread,
@@ -118,9 +114,7 @@ constexpr std::array steps{
          [](setting& s) { must(s.cu.free(s.blocks[0]) == code::success, "a free"); }},
     step{"give back", any_thread,
          [](setting& s) {
-           memory_properties like{};
-           like.type = 1;
-           like.location = {device_location, 0};
+           const memory_properties like = device_memory();
            physical_id handle = 0;
            must(s.cu.create(&handle, std::size_t{1} << 45, &like, 0) != code::success, "none");
          }},
@@ -139,8 +133,7 @@ setting prepare(const driver& cu) {
   s.stream = make_stream(cu);
   for (device_pointer& each : s.blocks) each = make(cu, 4 * mebibyte);
   const device_pointer freed = make(cu, 5 * mebibyte);
-  device_pointer ordered = 0;
-  must(cu.allocate_async(&ordered, 7 * mebibyte, s.stream) == code::success, "memory");
+  const device_pointer ordered = make_ordered(cu, 7 * mebibyte, s.stream);
   cu.manual(1);
   must(cu.fill(ordered, 1, 4 * mebibyte, s.stream) == code::success, "a fill");
   must(cu.free_async(ordered, s.stream) == code::success, "a free");

@@ -55,7 +55,7 @@ void programs_beside(const arguments& all) {
 }
 
 // FIRST COUNT: a line for each program.
-void random_programs(const arguments& all) {
+void random(const arguments& all) {
   const driver legacy = load();
   const driver per_thread = load(find_per_thread_stream);
   const program_base base = begin(legacy, per_thread);

@@ -74,6 +74,10 @@ void ask_old(const char* route, old_finder find) {
   }
 }
 
+int call(void* function) {
+  return function == nullptr ? -1 : reinterpret_cast<int (*)()>(function)();
+}
+
 }  // namespace
 
 void routes(const arguments&) {
@@ -122,14 +126,6 @@ void entry_points(const arguments& all) {
     }
   }
 }
-
-namespace {
-
-int call(void* function) {
-  return function == nullptr ? -1 : reinterpret_cast<int (*)()>(function)();
-}
-
-}  // namespace
 
 // Names that are not the driver's, and handles whose results depend on the caller.
 void names(const arguments& all) {

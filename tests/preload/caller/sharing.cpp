@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Memory that other processes and devices reach: legacy IPC and DMA-BUF.
-#include <unistd.h>
-
 #include "../../../adapters/preload/nvml.h"
 #include "driver.h"
 #include "two_processes.h"
@@ -18,140 +16,8 @@ std::size_t count_others(const driver& cu, device_pointer at, std::size_t size,
   std::vector<unsigned char> seen(size);
   must(cu.copy_out(seen.data(), at, size, nullptr) == code::success, "a read");
   must(cu.synchronize() == code::success, "all work");
-  std::size_t count = 0;
-  for (const unsigned char each : seen) count += each != value ? 1 : 0;
-  return count;
+  return size - static_cast<std::size_t>(std::count(seen.begin(), seen.end(), value));
 }
-
-}  // namespace
-
-// The requests of a process that shares its memory, and those that fail.
-void ipc(const arguments&) {
-  const driver cu = load_started();
-  const device_pointer at = make(cu, mebibyte, 1);
-  unsigned capable = 7;
-  unsigned long long kinds = 0;
-  std::printf("capable %d", cu.attribute(&capable, pointer_attribute::legacy_ipc_capable, at));
-  std::printf(" %u, kinds %d", capable,
-              cu.attribute(&kinds, pointer_attribute::allowed_handle_types, at));
-  std::printf(" %llu\n", kinds);
-  ipc_handle handle{};
-  std::printf("export %d\n", cu.ipc(&handle, at));
-  std::printf("free %d\n", cu.free(at));
-  const device_pointer ordered = make_ordered(cu, mebibyte, nullptr);
-  std::printf("unknown %d\n", cu.ipc(&handle, 0x1234'5000));
-  std::printf("close unknown %d\n", cu.ipc_close(0x1234'5000));
-  const ipc_handle foreign{};
-  device_pointer opened = 0;
-  std::printf("open foreign %d\n", cu.ipc_open(&opened, foreign, 1));
-  std::printf("free %d\n", cu.free_async(ordered, nullptr));
-}
-
-// The same memory at two addresses, with its neighbours separate.
-void ipc_within(const arguments&) {
-  const driver cu = load();
-  const context_id context = start(cu);
-  const device_pointer before = make(cu, 3000, 0x11);
-  const device_pointer small = make(cu, 5000, 0x22);
-  const device_pointer after = make(cu, 7000, 0x33);
-  const device_pointer large = make(cu, 70 * mebibyte, 0x44);
-  std::size_t size = 5000;
-  for (const device_pointer at : {small, large}) {
-    ipc_handle handle{};
-    ipc_handle again{};
-    expect(cu.ipc(&handle, at + 100) == code::success, "a handle of an address inside the block");
-    expect(cu.ipc(&again, at) == code::success, "a second handle");
-    expect(std::string_view(handle.bytes, 64) == std::string_view(again.bytes, 64),
-           "the same handle");
-    device_pointer there = 0;
-    device_pointer twice = 0;
-    expect(cu.ipc_open(&there, handle, 1) == code::success, "an open");
-    expect(cu.ipc_open(&twice, handle, 1) == code::success && twice == there, "a second one");
-    expect(there != at && there % 256 == at % 256, "another address");
-    device_pointer base = 0;
-    std::size_t bytes = 0;
-    expect(cu.range(&base, &bytes, there + size / 2) == code::success, "its range");
-    expect(base == there && bytes == size, "its base and size");
-    std::uint64_t home = 0;
-    expect(cu.attribute(&home, pointer_attribute::context, there) == code::success &&
-               home == reinterpret_cast<std::uintptr_t>(context),
-           "its context");
-    must(cu.fill(there, 0x55, size, nullptr) == code::success, "a fill");
-    must(cu.synchronize() == code::success, "all work");
-    expect(count_others(cu, at, size, 0x55) == 0, "what was written at the other address");
-    expect(cu.ipc_close(there) == code::success, "the first close");
-    expect(count_others(cu, there, size, 0x55) == 0, "it is still open");
-    expect(cu.ipc_close(there) == code::success, "the last close");
-    expect(cu.ipc_close(there) != code::success, "one too many");
-    size = 70 * mebibyte;
-  }
-  expect(count_others(cu, before, 3000, 0x11) == 0, "the neighbour before");
-  expect(count_others(cu, after, 7000, 0x33) == 0, "the neighbour after");
-  for (const device_pointer each : {before, small, after, large})
-    must(cu.free(each) == code::success, "a free");
-  expect(cu.misuses() == 0, "no access to memory that is not there");
-  std::printf("done\n");
-}
-
-// Another process gets what the block held.
-void ipc_child(const arguments&) {
-  const driver cu = load();
-  both_ways pipes{};
-  const std::size_t sizes[] = {3000, 5 * mebibyte};
-  const pid_t child = start_child(pipes, [&](int from, int to) {
-    start(cu);
-    for (const std::size_t size : sizes) {
-      const auto handle = hear<ipc_handle>(from);
-      device_pointer at = 0;
-      must(cu.ipc_open(&at, handle, 1) == code::success, "an open");
-      say(to, count_others(cu, at, size, 0x66));
-      must(cu.ipc_close(at) == code::success, "a close");
-    }
-  });
-  start(cu);
-  for (const std::size_t size : sizes) {
-    const device_pointer at = make(cu, size, 0x66);
-    ipc_handle handle{};
-    must(cu.ipc(&handle, at) == code::success, "a handle");
-    say(pipes.to_child[1], handle);
-    std::printf("other bytes %zu\n", hear<std::size_t>(pipes.to_parent[0]));
-    must(cu.free(at) == code::success, "a free");
-  }
-  end_child(child);
-}
-
-// A block that was freed, and a process that is gone, share nothing any more; what is open stays.
-void ipc_gone(const arguments&) {
-  const driver cu = load();
-  both_ways pipes{};
-  const pid_t child = start_child(pipes, [&](int from, int to) {
-    start(cu);
-    const device_pointer freed = make(cu, mebibyte, 1);
-    const device_pointer live = make(cu, mebibyte, 0x77);
-    for (const device_pointer each : {freed, live}) {
-      ipc_handle handle{};
-      must(cu.ipc(&handle, each) == code::success, "a handle");
-      say(to, handle);
-    }
-    must(cu.free(freed) == code::success, "a free");
-    say(to, 1);
-    (void)hear<int>(from);
-  });
-  start(cu);
-  const auto freed = hear<ipc_handle>(pipes.to_parent[0]);
-  const auto live = hear<ipc_handle>(pipes.to_parent[0]);
-  (void)hear<int>(pipes.to_parent[0]);
-  device_pointer at = 0;
-  std::printf("freed %d\n", cu.ipc_open(&at, freed, 1));
-  std::printf("live %d\n", cu.ipc_open(&at, live, 1));
-  say(pipes.to_child[1], 1);
-  end_child(child);
-  std::printf("other bytes %zu\n", count_others(cu, at, mebibyte, 0x77));
-  std::printf("close %d\n", cu.ipc_close(at));
-  std::printf("gone %d\n", cu.ipc_open(&at, live, 1));
-}
-
-namespace {
 
 bool is_mapped(const driver& cu, device_pointer at) {
   constexpr int memory_type = 2;
@@ -174,154 +40,15 @@ int count_shared() {
   return count;
 }
 
-}  // namespace
-
-// A block that is closed while another thread captures does not spoil the capture, and is unmapped
-// after it.
-void ipc_captured(const arguments&) {
-  const driver cu = load();
-  const context_id context = start(cu);
-  const device_pointer at = make(cu, mebibyte, 1);
-  ipc_handle handle{};
-  must(cu.ipc(&handle, at) == code::success, "a handle");
-  device_pointer there = 0;
-  must(cu.ipc_open(&there, handle, 1) == code::success, "an open");
-  stream_id stream = nullptr;
-  must(cu.create_stream(&stream, non_blocking_stream) == code::success, "a stream");
-  constexpr int any_thread = 0;
-  must(cu.begin_capture(stream, any_thread) == code::success, "a capture");
-  std::thread([&] {
-    must(cu.set_current(context) == code::success, "the context");
-    std::printf("close %d\n", cu.ipc_close(there));
-    std::printf("close again %d\n", cu.ipc_close(there));
-  }).join();
-  graph_id graph = nullptr;
-  std::printf("capture %d", cu.end_capture(stream, &graph));
-  std::printf(" %s\n", graph != nullptr ? "whole" : "spoiled");
-  std::printf("mapped %d\n", is_mapped(cu, there) ? 1 : 0);
-  must(cu.ipc_open(&there, handle, 1) == code::success, "an open after it");
-  std::printf("close %d, mapped %d\n", cu.ipc_close(there), is_mapped(cu, there) ? 1 : 0);
+void show_memory(const driver& cu) {
+  const auto [free_bytes, total_bytes] = memory_of(cu);
+  std::printf("free %zu of %zu\n", free_bytes / mebibyte, total_bytes / mebibyte);
 }
-
-// Each context opens a block for itself, at an address of its own.
-void ipc_contexts(const arguments&) {
-  const driver cu = load();
-  const context_id first = start(cu, 0);
-  const device_pointer at = make(cu, mebibyte, 0x42);
-  ipc_handle handle{};
-  must(cu.ipc(&handle, at) == code::success, "a handle");
-  device_pointer here = 0;
-  must(cu.ipc_open(&here, handle, 1) == code::success, "an open");
-  const context_id second = start(cu, 1);
-  device_pointer there = 0;
-  must(cu.ipc_open(&there, handle, 1) == code::success, "an open by the other device");
-  expect(there != here, "an address of its own");
-  for (const auto& [opened, context] : {std::pair{here, first}, std::pair{there, second}}) {
-    std::uint64_t home = 0;
-    expect(cu.attribute(&home, pointer_attribute::context, opened) == code::success &&
-               home == reinterpret_cast<std::uintptr_t>(context),
-           "its context");
-  }
-  std::printf("close %d", cu.ipc_close(here));
-  std::printf(", mapped %d %d\n", is_mapped(cu, here) ? 1 : 0, is_mapped(cu, there) ? 1 : 0);
-  std::printf("close %d", cu.ipc_close(there));
-  std::printf(", mapped %d\n", is_mapped(cu, there) ? 1 : 0);
-}
-
-// A forked child does not keep what its parent shares.
-void ipc_fork(const arguments&) {
-  const driver cu = load_started();
-  const int before = count_shared();
-  const device_pointer at = make(cu, 3 * mebibyte, 1);
-  ipc_handle handle{};
-  must(cu.ipc(&handle, at) == code::success, "a handle");
-  expect(count_shared() > before, "descriptors of what is shared");
-  std::fflush(stdout);
-  const pid_t child = fork();
-  if (child == 0) {
-    std::printf("kept by the child %d\n", count_shared() - before);
-    std::fflush(stdout);
-    std::_Exit(0);
-  }
-  end_child(child);
-  device_pointer there = 0;
-  std::printf("still shared %d\n", cu.ipc_open(&there, handle, 1));
-}
-
-// A block that went with its device is not shared any more, and its memory is let go.
-void ipc_reset(const arguments&) {
-  const driver cu = load_started();
-  const device_pointer at = make(cu, 5 * mebibyte, 0x42);
-  ipc_handle handle{};
-  must(cu.ipc(&handle, at) == code::success, "a handle");
-  must(cu.reset(0) == code::success, "a reset");
-  start(cu);
-  device_pointer other = 0;
-  std::printf("after the reset %d\n", cu.ipc_open(&other, handle, 1));
-}
-
-// A descriptor for network cards, of pages around a block.
-void dma_buf(const arguments&) {
-  const driver cu = load_started();
-  for (const std::size_t size : {std::size_t{4096}, 3 * mebibyte, 90 * mebibyte}) {
-    const device_pointer at = make(cu, size, 1);
-    const device_pointer begin = at / 4096 * 4096;
-    int descriptor = -1;
-    constexpr int kind = 1;
-    const std::size_t bytes = (at - begin + size + 4095) / 4096 * 4096;
-    std::printf("dma_buf %d", cu.export_range(&descriptor, begin, bytes, kind, 0));
-    std::printf(" %s\n", descriptor >= 0 ? "a descriptor" : "none");
-    if (descriptor >= 0) close(descriptor);
-    must(cu.free(at) == code::success, "a free");
-  }
-}
-
-// ---- tenants of an owner ------------------------------------------------------------------------
-
-// The device is what the owner lets this tenant have.
-void market(const arguments&) {
-  const driver cu = load_started();
-  const auto show = [&] {
-    const auto [free_bytes, total_bytes] = memory_of(cu);
-    std::printf("free %zu of %zu\n", free_bytes / mebibyte, total_bytes / mebibyte);
-  };
-  const auto show_device = [&] {
-    std::size_t total_bytes = 0;
-    std::printf("device %d", cu.total(&total_bytes, 0));
-    std::printf(" %zu\n", total_bytes / mebibyte);
-  };
-  device_pointer at = 0;
-  device_pointer more = 0;
-  show_device();
-  show();
-  show_device();
-  std::printf("allocate %d\n", cu.allocate(&at, 40 * mebibyte));
-  if (at != 0) {
-    must(cu.fill(at, 5, 40 * mebibyte, nullptr) == code::success, "a fill");
-    expect(holds(cu, at, 40 * mebibyte, 5), "memory of the owner");
-  }
-  show();
-  std::printf("too much %d\n", cu.allocate(&more, 100 * mebibyte));
-  std::printf("free %d\n", cu.free(at));
-  show();
-  if (at != 0) {
-    std::array<device_pointer, 3> odd{};
-    for (device_pointer& each : odd) must(cu.allocate(&each, 300) == code::success, "300 bytes");
-    for (const device_pointer each : odd) must(cu.free(each) == code::success, "a free");
-    const auto [free_bytes, total_bytes] = memory_of(cu);
-    expect(free_bytes == total_bytes, "what is freed is free, to the byte");
-  }
-  no_misuse(cu);
-  std::printf("done\n");
-}
-
-namespace {
 
 struct library_calls {
   template <class... Parameters>
   int call(const char* name, Parameters... parameters) const {
-    const auto found = reinterpret_cast<int (*)(Parameters...)>(dlsym(handle, name));
-    must(found != nullptr, name);
+    int (*const found)(Parameters...) = exported(name, handle);
     return found(parameters...);
   }
   template <class Row>
@@ -374,6 +101,231 @@ void make_in_library(const std::string& path, std::uint64_t size_bytes) {
 
 }  // namespace
 
+// The requests of a process that shares its memory, and those that fail.
+void ipc(const arguments&) {
+  const driver cu = load_started();
+  const device_pointer at = make(cu, mebibyte, 1);
+  unsigned capable = 7;
+  unsigned long long kinds = 0;
+  std::printf("capable %d", cu.attribute(&capable, pointer_attribute::legacy_ipc_capable, at));
+  std::printf(" %u, kinds %d", capable,
+              cu.attribute(&kinds, pointer_attribute::allowed_handle_types, at));
+  std::printf(" %llu\n", kinds);
+  ipc_handle handle{};
+  std::printf("export %d\n", cu.ipc(&handle, at));
+  std::printf("free %d\n", cu.free(at));
+  const device_pointer ordered = make_ordered(cu, mebibyte, nullptr);
+  std::printf("unknown %d\n", cu.ipc(&handle, 0x1234'5000));
+  std::printf("close unknown %d\n", cu.ipc_close(0x1234'5000));
+  const ipc_handle foreign{};
+  device_pointer opened = 0;
+  std::printf("open foreign %d\n", cu.ipc_open(&opened, foreign, 1));
+  std::printf("free %d\n", cu.free_async(ordered, nullptr));
+}
+
+// The same memory at two addresses, with its neighbours separate.
+void ipc_within(const arguments&) {
+  const driver cu = load();
+  const context_id context = start(cu);
+  const device_pointer before = make(cu, 3000, 0x11);
+  const device_pointer small = make(cu, 5000, 0x22);
+  const device_pointer after = make(cu, 7000, 0x33);
+  const device_pointer large = make(cu, 70 * mebibyte, 0x44);
+  std::size_t size = 5000;
+  for (const device_pointer at : {small, large}) {
+    const ipc_handle handle = handle_of(cu, at + 100);
+    const ipc_handle again = handle_of(cu, at);
+    expect(std::string_view(handle.bytes, 64) == std::string_view(again.bytes, 64),
+           "the same handle");
+    const device_pointer there = opened(cu, handle);
+    expect(opened(cu, handle) == there, "a second open");
+    expect(there != at && there % 256 == at % 256, "another address");
+    device_pointer base = 0;
+    std::size_t bytes = 0;
+    expect(cu.range(&base, &bytes, there + size / 2) == code::success, "its range");
+    expect(base == there && bytes == size, "its base and size");
+    expect(context_of(cu, there) == context, "its context");
+    must(cu.fill(there, 0x55, size, nullptr) == code::success, "a fill");
+    must(cu.synchronize() == code::success, "all work");
+    expect(count_others(cu, at, size, 0x55) == 0, "what was written at the other address");
+    expect(cu.ipc_close(there) == code::success, "the first close");
+    expect(count_others(cu, there, size, 0x55) == 0, "it is still open");
+    expect(cu.ipc_close(there) == code::success, "the last close");
+    expect(cu.ipc_close(there) != code::success, "one too many");
+    size = 70 * mebibyte;
+  }
+  expect(count_others(cu, before, 3000, 0x11) == 0, "the neighbour before");
+  expect(count_others(cu, after, 7000, 0x33) == 0, "the neighbour after");
+  for (const device_pointer each : {before, small, after, large})
+    must(cu.free(each) == code::success, "a free");
+  done(cu);
+}
+
+// Another process gets what the block held.
+void ipc_child(const arguments&) {
+  const driver cu = load();
+  both_ways pipes{};
+  const std::size_t sizes[] = {3000, 5 * mebibyte};
+  const pid_t child = start_child(pipes, [&](int from, int to) {
+    start(cu);
+    for (const std::size_t size : sizes) {
+      const device_pointer at = opened(cu, hear<ipc_handle>(from));
+      say(to, count_others(cu, at, size, 0x66));
+      must(cu.ipc_close(at) == code::success, "a close");
+    }
+  });
+  start(cu);
+  for (const std::size_t size : sizes) {
+    const device_pointer at = make(cu, size, 0x66);
+    say(pipes.to_child[1], handle_of(cu, at));
+    std::printf("other bytes %zu\n", hear<std::size_t>(pipes.to_parent[0]));
+    must(cu.free(at) == code::success, "a free");
+  }
+  end_child(child);
+}
+
+// A block that was freed, and a process that is gone, share nothing any more; what is open stays.
+void ipc_gone(const arguments&) {
+  const driver cu = load();
+  both_ways pipes{};
+  const pid_t child = start_child(pipes, [&](int from, int to) {
+    start(cu);
+    const device_pointer freed = make(cu, mebibyte, 1);
+    const device_pointer live = make(cu, mebibyte, 0x77);
+    for (const device_pointer each : {freed, live}) say(to, handle_of(cu, each));
+    must(cu.free(freed) == code::success, "a free");
+    say(to, 1);
+    (void)hear<int>(from);
+  });
+  start(cu);
+  const auto freed = hear<ipc_handle>(pipes.to_parent[0]);
+  const auto live = hear<ipc_handle>(pipes.to_parent[0]);
+  (void)hear<int>(pipes.to_parent[0]);
+  device_pointer at = 0;
+  std::printf("freed %d\n", cu.ipc_open(&at, freed, 1));
+  std::printf("live %d\n", cu.ipc_open(&at, live, 1));
+  say(pipes.to_child[1], 1);
+  end_child(child);
+  std::printf("other bytes %zu\n", count_others(cu, at, mebibyte, 0x77));
+  std::printf("close %d\n", cu.ipc_close(at));
+  std::printf("gone %d\n", cu.ipc_open(&at, live, 1));
+}
+
+// A block that is closed while another thread captures does not spoil the capture, and is unmapped
+// after it.
+void ipc_captured(const arguments&) {
+  const driver cu = load();
+  const context_id context = start(cu);
+  const device_pointer at = make(cu, mebibyte, 1);
+  const ipc_handle handle = handle_of(cu, at);
+  device_pointer there = opened(cu, handle);
+  const stream_id stream = make_stream(cu);
+  must(cu.begin_capture(stream, any_thread) == code::success, "a capture");
+  std::thread([&] {
+    must(cu.set_current(context) == code::success, "the context");
+    std::printf("close %d\n", cu.ipc_close(there));
+    std::printf("close again %d\n", cu.ipc_close(there));
+  }).join();
+  graph_id graph = nullptr;
+  std::printf("capture %d", cu.end_capture(stream, &graph));
+  std::printf(" %s\n", graph != nullptr ? "whole" : "spoiled");
+  std::printf("mapped %d\n", is_mapped(cu, there) ? 1 : 0);
+  there = opened(cu, handle);
+  std::printf("close %d, mapped %d\n", cu.ipc_close(there), is_mapped(cu, there) ? 1 : 0);
+}
+
+// Each context opens a block for itself, at an address of its own.
+void ipc_contexts(const arguments&) {
+  const driver cu = load();
+  const context_id first = start(cu, 0);
+  const device_pointer at = make(cu, mebibyte, 0x42);
+  const ipc_handle handle = handle_of(cu, at);
+  const device_pointer here = opened(cu, handle);
+  const context_id second = start(cu, 1);
+  const device_pointer there = opened(cu, handle);
+  expect(there != here, "an address of its own");
+  expect(context_of(cu, here) == first && context_of(cu, there) == second, "their contexts");
+  std::printf("close %d", cu.ipc_close(here));
+  std::printf(", mapped %d %d\n", is_mapped(cu, here) ? 1 : 0, is_mapped(cu, there) ? 1 : 0);
+  std::printf("close %d", cu.ipc_close(there));
+  std::printf(", mapped %d\n", is_mapped(cu, there) ? 1 : 0);
+}
+
+// A forked child does not keep what its parent shares.
+void ipc_fork(const arguments&) {
+  const driver cu = load_started();
+  const int before = count_shared();
+  const device_pointer at = make(cu, 3 * mebibyte, 1);
+  const ipc_handle handle = handle_of(cu, at);
+  expect(count_shared() > before, "descriptors of what is shared");
+  in_child([&] {
+    std::printf("kept by the child %d\n", count_shared() - before);
+    return 0;
+  });
+  device_pointer there = 0;
+  std::printf("still shared %d\n", cu.ipc_open(&there, handle, 1));
+}
+
+// A block that went with its device is not shared any more, and its memory is let go.
+void ipc_reset(const arguments&) {
+  const driver cu = load_started();
+  const device_pointer at = make(cu, 5 * mebibyte, 0x42);
+  const ipc_handle handle = handle_of(cu, at);
+  must(cu.reset(0) == code::success, "a reset");
+  start(cu);
+  device_pointer other = 0;
+  std::printf("after the reset %d\n", cu.ipc_open(&other, handle, 1));
+}
+
+// A descriptor for network cards, of pages around a block.
+void dma_buf(const arguments&) {
+  const driver cu = load_started();
+  for (const std::size_t size : {std::size_t{4096}, 3 * mebibyte, 90 * mebibyte}) {
+    const device_pointer at = make(cu, size, 1);
+    const device_pointer begin = at / 4096 * 4096;
+    int descriptor = -1;
+    constexpr int kind = 1;
+    const std::size_t bytes = (at - begin + size + 4095) / 4096 * 4096;
+    std::printf("dma_buf %d", cu.export_range(&descriptor, begin, bytes, kind, 0));
+    std::printf(" %s\n", descriptor >= 0 ? "a descriptor" : "none");
+    if (descriptor >= 0) close(descriptor);
+    must(cu.free(at) == code::success, "a free");
+  }
+}
+
+// ---- tenants of an owner ------------------------------------------------------------------------
+
+// The device is what the owner lets this tenant have.
+void market(const arguments&) {
+  const driver cu = load_started();
+  const auto show_device = [&] {
+    std::size_t total_bytes = 0;
+    std::printf("device %d", cu.total(&total_bytes, 0));
+    std::printf(" %zu\n", total_bytes / mebibyte);
+  };
+  device_pointer at = 0;
+  device_pointer more = 0;
+  show_device();
+  show_memory(cu);
+  show_device();
+  std::printf("allocate %d\n", cu.allocate(&at, 40 * mebibyte));
+  if (at != 0) {
+    must(cu.fill(at, 5, 40 * mebibyte, nullptr) == code::success, "a fill");
+    expect(holds(cu, at, 40 * mebibyte, 5), "memory of the owner");
+  }
+  show_memory(cu);
+  std::printf("too much %d\n", cu.allocate(&more, 100 * mebibyte));
+  std::printf("free %d\n", cu.free(at));
+  show_memory(cu);
+  if (at != 0) {
+    const device_pointer odd[] = {make(cu, 300), make(cu, 300), make(cu, 300)};
+    for (const device_pointer each : odd) must(cu.free(each) == code::success, "a free");
+    const auto [free_bytes, total_bytes] = memory_of(cu);
+    expect(free_bytes == total_bytes, "what is freed is free, to the byte");
+  }
+  done(cu);
+}
+
 // The device as NVML shows it: before the driver is loaded, and once a tenant of this process holds
 // 40 MiB: this library's, or that of libvmm.so, which a word names. Or once the owner refused it.
 void market_nvml(const arguments& all) {
@@ -400,8 +352,7 @@ void market_both(const arguments& all) {
       make_in_library(std::string(all.at(0)), 20 * mebibyte);
     else
       (void)make(cu, 20 * mebibyte);
-    const auto [free_bytes, total_bytes] = memory_of(cu);
-    std::printf("free %zu of %zu\n", free_bytes / mebibyte, total_bytes / mebibyte);
+    show_memory(cu);
   }
   device_pointer at = 0;
   std::printf("more %d\n", cu.allocate(&at, 40 * mebibyte));

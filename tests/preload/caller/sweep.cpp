@@ -36,7 +36,6 @@ void nothing_before(setting&) {}
 
 // Frees that wait for the end of a capture.
 void free_while_captured(setting& s) {
-  constexpr int relaxed = 2;
   const device_pointer more[] = {make(s.cu), make(s.cu)};
   graph_id graph = nullptr;
   must(s.cu.begin_capture(s.streams[1], relaxed) == code::success, "a capture");
@@ -45,15 +44,10 @@ void free_while_captured(setting& s) {
   must(s.cu.destroy_graph(graph) == code::success, "the graph");
 }
 
-void allocate(setting& s) {
-  device_pointer at = 0;
-  must(s.cu.allocate(&at, swept_bytes) == code::success, "other memory");
-  must(s.cu.free(at) == code::success, "a free");
-}
+void allocate(setting& s) { must(s.cu.free(make(s.cu)) == code::success, "a free"); }
 
 void allocate_async(setting& s) {
-  device_pointer at = 0;
-  must(s.cu.allocate_async(&at, swept_bytes, s.streams[1]) == code::success, "other memory");
+  const device_pointer at = make_ordered(s.cu, swept_bytes, s.streams[1]);
   must(s.cu.free_async(at, s.streams[1]) == code::success, "a free");
 }
 
@@ -79,10 +73,9 @@ constexpr std::array steps{
 
 setting prepare(const driver& cu) {
   setting s{cu};
-  for (stream_id& each : s.streams)
-    must(cu.create_stream(&each, non_blocking_stream) == code::success, "a stream");
+  for (stream_id& each : s.streams) each = make_stream(cu);
   s.plain = make(cu);
-  must(cu.allocate_async(&s.ordered, swept_bytes, s.streams[0]) == code::success, "memory");
+  s.ordered = make_ordered(cu, swept_bytes, s.streams[0]);
   cu.manual(1);
   must(cu.fill(s.ordered, 1, swept_bytes, s.streams[0]) == code::success, "a fill");
   return s;
@@ -98,9 +91,7 @@ void finish(setting& s) {
   must(s.cu.synchronize() == code::success, "all work");
   for (int i = 0; i < 3; ++i) must(s.cu.free(make(s.cu)) == code::success, "a free");
   // A request that cannot be met has everything given back.
-  memory_properties like{};
-  like.type = 1;
-  like.location = {device_location, 0};
+  const memory_properties like = device_memory();
   physical_id handle = 0;
   must(s.cu.create(&handle, std::size_t{1} << 45, &like, 0) == code::out_of_memory, "no memory");
 }
@@ -109,11 +100,8 @@ void finish(setting& s) {
 
 void allocation_sweep(const arguments&) {
   const driver cu = load_started();
-  const auto fail_new =
-      reinterpret_cast<bool (*)(int)>(dlsym(RTLD_DEFAULT, "vmm_preload_fail_new"));
-  const auto find_broken =
-      reinterpret_cast<const char* (*)()>(dlsym(RTLD_DEFAULT, "vmm_preload_find_broken"));
-  must(fail_new != nullptr && find_broken != nullptr, "the library whose host memory may be short");
+  bool (*fail_new)(int) = exported("vmm_preload_fail_new");
+  const char* (*find_broken)() = exported("vmm_preload_find_broken");
   for (const step& each : steps) {
     int nth = 0;
     bool was_struck = true;

@@ -12,9 +12,19 @@
 namespace caller {
 
 inline device_pointer make(const driver& cu, std::size_t size, unsigned char value) {
-  const device_pointer at = make(cu, size);
-  must(cu.fill(at, value, size, nullptr) == code::success, "a fill");
+  const device_pointer at = make_filled(cu, size, value);
   must(cu.synchronize() == code::success, "all work");
+  return at;
+}
+
+inline ipc_handle handle_of(const driver& cu, device_pointer at) {
+  ipc_handle handle{};
+  must(cu.ipc(&handle, at) == code::success, "a handle");
+  return handle;
+}
+inline device_pointer opened(const driver& cu, const ipc_handle& handle) {
+  device_pointer at = 0;
+  must(cu.ipc_open(&at, handle, 1) == code::success, "an open");
   return at;
 }
 
@@ -48,10 +58,25 @@ pid_t start_child(both_ways& pipes, Body&& body) {
   std::_Exit(0);
 }
 
-inline void end_child(pid_t child) {
+// Its exit code, or 1000 and the signal's number.
+inline int code_of(pid_t child) {
   int how = 0;
   must(waitpid(child, &how, 0) == child, "the child");
-  std::printf("child %d\n", WIFEXITED(how) ? WEXITSTATUS(how) : 1000 + WTERMSIG(how));
+  return WIFEXITED(how) ? WEXITSTATUS(how) : 1000 + WTERMSIG(how);
+}
+inline void end_child(pid_t child) { std::printf("child %d\n", code_of(child)); }
+
+// A child that runs `body`, which returns its exit code.
+template <class Body>
+void in_child(Body&& body) {
+  std::fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    const int code = body();
+    std::fflush(stdout);
+    std::exit(code);
+  }
+  end_child(child);
 }
 
 }  // namespace caller

@@ -41,6 +41,7 @@ std::vector<Key> take_of(std::map<Key, CUcontext>& all, CUcontext context) {
 
 // Its memory except that of the device's pool, its streams and its events.
 void end_context(CUcontext context, bool with_pool) {
+  (void)cuCtxPushCurrent(context);
   std::vector<CUdeviceptr> gone;
   {
     const std::lock_guard<std::mutex> hold(more().lock);
@@ -57,6 +58,8 @@ void end_context(CUcontext context, bool with_pool) {
     (void)base_cuStreamDestroy_v2(each);
   }
   for (const CUevent each : take_of(more().events, context)) (void)base_cuEventDestroy_v2(each);
+  CUcontext unused = nullptr;
+  (void)cuCtxPopCurrent(&unused);
 }
 
 // Makes `stream` wait for what another one has been given.
@@ -153,10 +156,7 @@ CUresult cuCtxDestroy(CUcontext context) {
   if (code != CUDA_SUCCESS) return code;
   if (context == nullptr || standin::is_primary(context)) return CUDA_ERROR_INVALID_CONTEXT;
   if (context->references == 0) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  (void)cuCtxPushCurrent(context);
   standin::end_context(context, false);
-  CUcontext unused = nullptr;
-  (void)cuCtxPopCurrent(&unused);
   if (!context_stack().empty() && context_stack().back() == context) context_stack().pop_back();
   context->references = 0;
   const std::lock_guard<std::mutex> hold(more().lock);
@@ -170,10 +170,7 @@ CUresult cuDevicePrimaryCtxReset(CUdevice device) {
   if (code != CUDA_SUCCESS) return code;
   CUcontext primary = nullptr;
   if (cuDevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS) return CUDA_ERROR_INVALID_DEVICE;
-  (void)cuCtxPushCurrent(primary);
   standin::end_context(primary, true);
-  CUcontext unused = nullptr;
-  (void)cuCtxPopCurrent(&unused);
   return cuDevicePrimaryCtxRelease(device);
 }
 

@@ -48,12 +48,8 @@ struct entry {
 };
 
 template <class Function>
-entry at(const char* name, int version, Function* function) {
-  return {name, version, false, reinterpret_cast<void*>(function)};
-}
-template <class Function>
-entry per_thread(const char* name, int version, Function* function) {
-  return {name, version, true, reinterpret_cast<void*>(function)};
+entry at(const char* name, int version, Function* function, bool per_thread = false) {
+  return {name, version, per_thread, reinterpret_cast<void*>(function)};
 }
 
 // What the finder gives out for cuMemFree lies elsewhere than the exported function.
@@ -64,139 +60,120 @@ CUresult info_of_the_future(std::size_t* free_bytes, std::size_t* total_bytes, i
   return cuMemGetInfo(free_bytes, total_bytes);
 }
 
-void add_device_calls(std::vector<entry>& all) {
-  all.insert(all.end(), {
-                            at("cuGetErrorName", 6000, &cuGetErrorName),
-                            at("cuInit", 2000, &cuInit),
-                            at("cuDriverGetVersion", 2020, &cuDriverGetVersion),
-                            at("cuDeviceGetCount", 2000, &cuDeviceGetCount),
-                            at("cuDeviceGet", 2000, &cuDeviceGet),
-                            at("cuDeviceGetName", 2000, &cuDeviceGetName),
-                            at("cuDeviceGetUuid", 11040, &cuDeviceGetUuid_v2),
-                            at("cuDeviceGetAttribute", 2000, &cuDeviceGetAttribute),
-                            at("cuDeviceCanAccessPeer", 4000, &cuDeviceCanAccessPeer),
-                            at("cuDeviceGetP2PAttribute", 8000, &cuDeviceGetP2PAttribute),
-                            at("cuDevicePrimaryCtxRetain", 7000, &cuDevicePrimaryCtxRetain),
-                            at("cuDevicePrimaryCtxRelease", 11000, &cuDevicePrimaryCtxRelease),
-                            at("cuDevicePrimaryCtxGetState", 7000, &cuDevicePrimaryCtxGetState),
-                            at("cuDevicePrimaryCtxReset", 11000, &cuDevicePrimaryCtxReset),
-                            at("cuCtxGetCurrent", 4000, &cuCtxGetCurrent),
-                            at("cuCtxSetCurrent", 4000, &cuCtxSetCurrent),
-                            at("cuCtxPushCurrent", 4000, &cuCtxPushCurrent),
-                            at("cuCtxPopCurrent", 4000, &cuCtxPopCurrent),
-                            at("cuCtxGetDevice", 2000, &cuCtxGetDevice),
-                            at("cuCtxSynchronize", 2000, &cuCtxSynchronize),
-                            at("cuCtxDestroy", 2000, &standin_old_destroy),
-                            at("cuCtxDestroy", 4000, &cuCtxDestroy),
-                            at("cuCtxRecordEvent", 12050, &cuCtxRecordEvent),
-                            at("cuCtxEnablePeerAccess", 4000, &cuCtxEnablePeerAccess),
-                            at("cuGetExportTable", 3000, &cuGetExportTable),
-                        });
-}
-
-void add_physical_calls(std::vector<entry>& all) {
-  all.insert(all.end(),
-             {
-                 at("cuMemGetAllocationGranularity", 10020, &cuMemGetAllocationGranularity),
-                 at("cuMemAddressReserve", 10020, &cuMemAddressReserve),
-                 at("cuMemAddressFree", 10020, &cuMemAddressFree),
-                 at("cuMemCreate", 10020, &cuMemCreate),
-                 at("cuMemRelease", 10020, &cuMemRelease),
-                 at("cuMemMap", 10020, &cuMemMap),
-                 at("cuMemUnmap", 10020, &cuMemUnmap),
-                 at("cuMemSetAccess", 10020, &cuMemSetAccess),
-                 at("cuMemGetAccess", 10020, &cuMemGetAccess),
-                 at("cuMemRetainAllocationHandle", 11000, &cuMemRetainAllocationHandle),
-                 at("cuMemGetAllocationPropertiesFromHandle", 10020,
-                    &cuMemGetAllocationPropertiesFromHandle),
-                 at("cuMemExportToShareableHandle", 10020, &cuMemExportToShareableHandle),
-                 at("cuMemImportFromShareableHandle", 10020, &cuMemImportFromShareableHandle),
-                 at("cuMemGetHandleForAddressRange", 11070, &cuMemGetHandleForAddressRange),
-                 at("cuMulticastBindMem", 12010, &cuMulticastBindMem),
-             });
+#define VMM_AT(name, version) at(#name, version, &name)
+void add_device_and_stream_calls(std::vector<entry>& all) {
+  all.insert(all.end(), {VMM_AT(cuGetErrorName, 6000),
+                         VMM_AT(cuInit, 2000),
+                         VMM_AT(cuDriverGetVersion, 2020),
+                         VMM_AT(cuDeviceGetCount, 2000),
+                         VMM_AT(cuDeviceGet, 2000),
+                         VMM_AT(cuDeviceGetName, 2000),
+                         VMM_AT(cuDeviceGetAttribute, 2000),
+                         VMM_AT(cuDeviceCanAccessPeer, 4000),
+                         VMM_AT(cuDeviceGetP2PAttribute, 8000),
+                         VMM_AT(cuDevicePrimaryCtxRetain, 7000),
+                         VMM_AT(cuDevicePrimaryCtxRelease, 11000),
+                         VMM_AT(cuDevicePrimaryCtxGetState, 7000),
+                         VMM_AT(cuDevicePrimaryCtxReset, 11000),
+                         VMM_AT(cuCtxGetCurrent, 4000),
+                         VMM_AT(cuCtxSetCurrent, 4000),
+                         VMM_AT(cuCtxPushCurrent, 4000),
+                         VMM_AT(cuCtxPopCurrent, 4000),
+                         VMM_AT(cuCtxGetDevice, 2000),
+                         VMM_AT(cuCtxSynchronize, 2000),
+                         VMM_AT(cuCtxDestroy, 4000),
+                         VMM_AT(cuCtxRecordEvent, 12050),
+                         VMM_AT(cuCtxEnablePeerAccess, 4000),
+                         VMM_AT(cuGetExportTable, 3000),
+                         VMM_AT(cuStreamCreate, 2000),
+                         VMM_AT(cuStreamDestroy, 4000),
+                         VMM_AT(cuStreamGetCtx, 9020),
+                         VMM_AT(cuStreamSynchronize, 2000),
+                         VMM_AT(cuStreamWaitEvent, 3020),
+                         VMM_AT(cuEventCreate, 2000),
+                         VMM_AT(cuEventDestroy, 4000),
+                         VMM_AT(cuEventRecord, 2000),
+                         VMM_AT(cuEventQuery, 2000),
+                         VMM_AT(cuEventSynchronize, 2000),
+                         VMM_AT(cuStreamBeginCapture, 10010),
+                         VMM_AT(cuStreamEndCapture, 10000),
+                         VMM_AT(cuStreamIsCapturing, 10000),
+                         VMM_AT(cuThreadExchangeStreamCaptureMode, 10010),
+                         VMM_AT(cuGraphDestroy, 10000),
+                         at("cuDeviceGetUuid", 11040, &cuDeviceGetUuid_v2),
+                         at("cuCtxDestroy", 2000, &standin_old_destroy),
+                         at("cuStreamGetCaptureInfo", 10010, &standin_get_capture),
+                         at("cuGetProcAddress", 11030, &standin_old_finder),
+                         at("cuGetProcAddress", 12000, &standin_new_finder),
+                         at("cuStreamSynchronize", 7000, &cuStreamSynchronize_ptsz, true),
+                         at("cuStreamWaitEvent", 7000, &cuStreamWaitEvent_ptsz, true),
+                         at("cuEventRecord", 7000, &cuEventRecord_ptsz, true),
+                         at("cuStreamBeginCapture", 10010, &cuStreamBeginCapture_v2_ptsz, true),
+                         at("cuStreamEndCapture", 10000, &cuStreamEndCapture_ptsz, true),
+                         at("cuStreamIsCapturing", 10000, &cuStreamIsCapturing_ptsz, true)});
 }
 
 void add_memory_calls(std::vector<entry>& all) {
-  all.insert(all.end(),
-             {
-                 at("cuMemGetInfo", 3020, &cuMemGetInfo),
-                 at("cuMemGetInfo", 13010, &info_of_the_future),
-                 at("cuDeviceTotalMem", 3020, &cuDeviceTotalMem_v2),
-                 at("cuMemAlloc", 3020, &cuMemAlloc),
-                 at("cuMemAllocPitch", 3020, &cuMemAllocPitch),
-                 at("cuMemFree", 3020, &free_elsewhere),
-                 at("cuMemAllocAsync", 11020, &cuMemAllocAsync),
-                 per_thread("cuMemAllocAsync", 11020, &cuMemAllocAsync_ptsz),
-                 at("cuMemFreeAsync", 11020, &cuMemFreeAsync),
-                 per_thread("cuMemFreeAsync", 11020, &cuMemFreeAsync_ptsz),
-                 at("cuMemAllocFromPoolAsync", 11020, &cuMemAllocFromPoolAsync),
-                 per_thread("cuMemAllocFromPoolAsync", 11020, &cuMemAllocFromPoolAsync_ptsz),
-                 at("cuDeviceGetDefaultMemPool", 11020, &cuDeviceGetDefaultMemPool),
-                 at("cuDeviceSetMemPool", 11020, &cuDeviceSetMemPool),
-                 at("cuMemPoolSetAccess", 11020, &cuMemPoolSetAccess),
-                 at("cuMemPoolGetAttribute", 11020, &cuMemPoolGetAttribute),
-                 at("cuMemPoolSetAttribute", 11020, &cuMemPoolSetAttribute),
-                 at("cuMemPoolTrimTo", 11020, &cuMemPoolTrimTo),
-                 at("cuMemGetAddressRange", 3020, &cuMemGetAddressRange),
-                 at("cuPointerGetAttribute", 4000, &cuPointerGetAttribute),
-                 at("cuPointerGetAttributes", 7000, &cuPointerGetAttributes),
-                 at("cuIpcGetMemHandle", 4010, &cuIpcGetMemHandle),
-                 at("cuIpcOpenMemHandle", 11000, &cuIpcOpenMemHandle),
-                 at("cuIpcCloseMemHandle", 4010, &cuIpcCloseMemHandle),
-                 at("cuMemcpy", 4000, &cuMemcpy),
-                 per_thread("cuMemcpy", 7000, &cuMemcpy_ptds),
-                 at("cuMemcpyAsync", 4000, &cuMemcpyAsync),
-                 per_thread("cuMemcpyAsync", 7000, &cuMemcpyAsync_ptsz),
-                 at("cuMemcpyDtoD", 3020, &cuMemcpyDtoD),
-                 per_thread("cuMemcpyDtoD", 7000, &cuMemcpyDtoD_v2_ptds),
-                 at("cuMemcpyDtoDAsync", 3020, &cuMemcpyDtoDAsync),
-                 per_thread("cuMemcpyDtoDAsync", 7000, &cuMemcpyDtoDAsync_v2_ptsz),
-                 at("cuMemcpyHtoDAsync", 3020, &cuMemcpyHtoDAsync),
-                 per_thread("cuMemcpyHtoDAsync", 7000, &cuMemcpyHtoDAsync_v2_ptsz),
-                 at("cuMemcpyDtoHAsync", 3020, &cuMemcpyDtoHAsync),
-                 per_thread("cuMemcpyDtoHAsync", 7000, &cuMemcpyDtoHAsync_v2_ptsz),
-                 at("cuMemsetD8Async", 3020, &cuMemsetD8Async),
-                 per_thread("cuMemsetD8Async", 7000, &cuMemsetD8Async_ptsz),
-             });
-}
-
-void add_stream_calls(std::vector<entry>& all) {
-  all.insert(all.end(),
-             {
-                 at("cuStreamCreate", 2000, &cuStreamCreate),
-                 at("cuStreamDestroy", 4000, &cuStreamDestroy),
-                 at("cuStreamGetCtx", 9020, &cuStreamGetCtx),
-                 at("cuStreamSynchronize", 2000, &cuStreamSynchronize),
-                 per_thread("cuStreamSynchronize", 7000, &cuStreamSynchronize_ptsz),
-                 at("cuStreamWaitEvent", 3020, &cuStreamWaitEvent),
-                 per_thread("cuStreamWaitEvent", 7000, &cuStreamWaitEvent_ptsz),
-                 at("cuEventCreate", 2000, &cuEventCreate),
-                 at("cuEventDestroy", 4000, &cuEventDestroy),
-                 at("cuEventRecord", 2000, &cuEventRecord),
-                 per_thread("cuEventRecord", 7000, &cuEventRecord_ptsz),
-                 at("cuEventQuery", 2000, &cuEventQuery),
-                 at("cuEventSynchronize", 2000, &cuEventSynchronize),
-                 at("cuStreamBeginCapture", 10010, &cuStreamBeginCapture),
-                 per_thread("cuStreamBeginCapture", 10010, &cuStreamBeginCapture_v2_ptsz),
-                 at("cuStreamEndCapture", 10000, &cuStreamEndCapture),
-                 per_thread("cuStreamEndCapture", 10000, &cuStreamEndCapture_ptsz),
-                 at("cuStreamIsCapturing", 10000, &cuStreamIsCapturing),
-                 per_thread("cuStreamIsCapturing", 10000, &cuStreamIsCapturing_ptsz),
-                 at("cuStreamGetCaptureInfo", 10010, &standin_get_capture),
-                 at("cuThreadExchangeStreamCaptureMode", 10010, &cuThreadExchangeStreamCaptureMode),
-                 at("cuGraphDestroy", 10000, &cuGraphDestroy),
-                 at("cuGetProcAddress", 11030, &standin_old_finder),
-                 at("cuGetProcAddress", 12000, &standin_new_finder),
-             });
+  all.insert(all.end(), {VMM_AT(cuMemGetAllocationGranularity, 10020),
+                         VMM_AT(cuMemAddressReserve, 10020),
+                         VMM_AT(cuMemAddressFree, 10020),
+                         VMM_AT(cuMemCreate, 10020),
+                         VMM_AT(cuMemRelease, 10020),
+                         VMM_AT(cuMemMap, 10020),
+                         VMM_AT(cuMemUnmap, 10020),
+                         VMM_AT(cuMemSetAccess, 10020),
+                         VMM_AT(cuMemGetAccess, 10020),
+                         VMM_AT(cuMemRetainAllocationHandle, 11000),
+                         VMM_AT(cuMemGetAllocationPropertiesFromHandle, 10020),
+                         VMM_AT(cuMemExportToShareableHandle, 10020),
+                         VMM_AT(cuMemImportFromShareableHandle, 10020),
+                         VMM_AT(cuMemGetHandleForAddressRange, 11070),
+                         VMM_AT(cuMulticastBindMem, 12010),
+                         VMM_AT(cuMemGetInfo, 3020),
+                         VMM_AT(cuMemAlloc, 3020),
+                         VMM_AT(cuMemAllocPitch, 3020),
+                         VMM_AT(cuMemAllocAsync, 11020),
+                         VMM_AT(cuMemFreeAsync, 11020),
+                         VMM_AT(cuMemAllocFromPoolAsync, 11020),
+                         VMM_AT(cuDeviceGetDefaultMemPool, 11020),
+                         VMM_AT(cuDeviceSetMemPool, 11020),
+                         VMM_AT(cuMemPoolSetAccess, 11020),
+                         VMM_AT(cuMemPoolGetAttribute, 11020),
+                         VMM_AT(cuMemPoolSetAttribute, 11020),
+                         VMM_AT(cuMemPoolTrimTo, 11020),
+                         VMM_AT(cuMemGetAddressRange, 3020),
+                         VMM_AT(cuPointerGetAttribute, 4000),
+                         VMM_AT(cuPointerGetAttributes, 7000),
+                         VMM_AT(cuIpcGetMemHandle, 4010),
+                         VMM_AT(cuIpcOpenMemHandle, 11000),
+                         VMM_AT(cuIpcCloseMemHandle, 4010),
+                         VMM_AT(cuMemcpy, 4000),
+                         VMM_AT(cuMemcpyAsync, 4000),
+                         VMM_AT(cuMemcpyDtoD, 3020),
+                         VMM_AT(cuMemcpyDtoDAsync, 3020),
+                         VMM_AT(cuMemcpyHtoDAsync, 3020),
+                         VMM_AT(cuMemcpyDtoHAsync, 3020),
+                         VMM_AT(cuMemsetD8Async, 3020),
+                         at("cuMemGetInfo", 13010, &info_of_the_future),
+                         at("cuDeviceTotalMem", 3020, &cuDeviceTotalMem_v2),
+                         at("cuMemFree", 3020, &free_elsewhere),
+                         at("cuMemAllocAsync", 11020, &cuMemAllocAsync_ptsz, true),
+                         at("cuMemFreeAsync", 11020, &cuMemFreeAsync_ptsz, true),
+                         at("cuMemAllocFromPoolAsync", 11020, &cuMemAllocFromPoolAsync_ptsz, true),
+                         at("cuMemcpy", 7000, &cuMemcpy_ptds, true),
+                         at("cuMemcpyAsync", 7000, &cuMemcpyAsync_ptsz, true),
+                         at("cuMemcpyDtoD", 7000, &cuMemcpyDtoD_v2_ptds, true),
+                         at("cuMemcpyDtoDAsync", 7000, &cuMemcpyDtoDAsync_v2_ptsz, true),
+                         at("cuMemcpyHtoDAsync", 7000, &cuMemcpyHtoDAsync_v2_ptsz, true),
+                         at("cuMemcpyDtoHAsync", 7000, &cuMemcpyDtoHAsync_v2_ptsz, true),
+                         at("cuMemsetD8Async", 7000, &cuMemsetD8Async_ptsz, true)});
 }
 
 const std::vector<entry>& entries() {
   static const std::vector<entry> all = [] {
     std::vector<entry> made;
-    add_device_calls(made);
-    add_physical_calls(made);
+    add_device_and_stream_calls(made);
     add_memory_calls(made);
-    add_stream_calls(made);
     return made;
   }();
   return all;
@@ -217,9 +194,8 @@ const entry* best_of(const char* name, int version, bool wants_per_thread) {
 }
 
 bool is_known(const char* name) {
-  for (const entry& each : entries())
-    if (std::string_view(each.name) == name) return true;
-  return false;
+  return std::ranges::any_of(
+      entries(), [&](const entry& each) { return std::string_view(each.name) == name; });
 }
 
 CUresult find(const char* name, void** found, int version, cuuint64_t flags,
