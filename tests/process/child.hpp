@@ -44,13 +44,17 @@ inline void expect(bool holds, const char* what) {
   std::fprintf(stderr, "wrong in the child: %s\n", what);
 }
 
-/// The result is the error of a forked child.
 template <class T>
-void expect_refused(const vmm::result<T>& answer, const char* what) {
-  if (!answer && answer.error().code == vmm::errc::not_permitted) return;
+void expect_code(const vmm::result<T>& answer, vmm::errc code, const char* what) {
+  if (!answer && answer.error().code == code) return;
   ++wrong_count;
   std::fprintf(stderr, "%s: %s\n", what,
                answer ? "succeeded" : vmm::describe(answer.error()).c_str());
+}
+/// The result is the error of a forked child.
+template <class T>
+void expect_refused(const vmm::result<T>& answer, const char* what) {
+  expect_code(answer, vmm::errc::not_permitted, what);
 }
 
 /// What a child writes to a pipe until it ends, and how that is.
@@ -91,9 +95,12 @@ child_end in_child(Body&& body, leave_by how = leave_by::exit) {
   return end_of(child, ends[0]);
 }
 
-inline void expect_good(const child_end& seen, const std::string& where) {
+inline void expect_ended_well(const child_end& seen, const std::string& where = "") {
   EXPECT_EQ(seen.signal, 0) << where << "\n" << seen.said;
   EXPECT_EQ(seen.code, 0) << where;
+}
+inline void expect_good(const child_end& seen, const std::string& where) {
+  expect_ended_well(seen, where);
   EXPECT_EQ(seen.said, "") << where;
 }
 template <class Body>

@@ -88,6 +88,13 @@ struct ForkedInside : testing::Test {
     expect_good(seen, "a fork at call " + std::to_string(fork_at));
     return true;
   }
+  // The same with a fork at each call; there are more than `least_count`.
+  template <class Program>
+  void run_at_each(std::uint64_t least_count, Program&& program) {
+    std::uint64_t count = 1;
+    while (run(count, program) && !this->HasFailure()) ++count;
+    EXPECT_GT(count, least_count);
+  }
 };
 TYPED_TEST_SUITE(ForkedInside, process_test::mapped_grounds);
 
@@ -95,9 +102,7 @@ TYPED_TEST(ForkedInside, AManagersOperationsAtEveryDriverCall) {
   const auto program = [](auto& driver, forking_observer& observer) {
     bool went_well = true;
     {
-      vmm::manager_options options;
-      options.reservation_bytes = std::uint64_t{1} << 30;
-      vmm::manager managed(driver, options);
+      vmm::manager managed(driver, {{.reservation_bytes = GiB}});
       const auto one = managed.allocate(4 * MiB);
       if (one && !observer.is_child) {
         const std::vector<std::byte> bytes(4 * MiB, std::byte{5});
@@ -124,9 +129,7 @@ TYPED_TEST(ForkedInside, AManagersOperationsAtEveryDriverCall) {
     }
     return went_well;
   };
-  std::uint64_t count = 1;
-  while (this->run(count, program) && !this->HasFailure()) ++count;
-  EXPECT_GT(count, 10u);
+  this->run_at_each(10, program);
 }
 
 TYPED_TEST(ForkedInside, APoolsOperationsAtEveryDriverCall) {
@@ -134,7 +137,7 @@ TYPED_TEST(ForkedInside, APoolsOperationsAtEveryDriverCall) {
     bool went_well = true;
     {
       vmm::pool_options options;
-      options.reservation_bytes = std::uint64_t{256} << 20;
+      options.reservation_bytes = 256 * MiB;
       options.policy.handle_bytes_max = 0;
       options.policy.tuning.slack_bytes = 0;
       options.policy.tuning.min_move_share = 0;
@@ -163,9 +166,7 @@ TYPED_TEST(ForkedInside, APoolsOperationsAtEveryDriverCall) {
     }
     return went_well;
   };
-  std::uint64_t count = 1;
-  while (this->run(count, program) && !this->HasFailure()) ++count;
-  EXPECT_GT(count, 20u);
+  this->run_at_each(20, program);
 }
 
 // ---- a fork in a callback ------------------------------------------------------------

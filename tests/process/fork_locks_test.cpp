@@ -38,8 +38,6 @@ class lock_count final : public vmm::sync::schedule_observer {
 };
 
 struct ForkedLocks : testing::Test {
-  using fake_manager = vmm::manager;
-  using fake_pool = vmm::stream_pool;
   using numbers = vmm::vector<int>;
 
   void SetUp() override {
@@ -67,7 +65,7 @@ struct ForkedLocks : testing::Test {
 };
 
 TEST_F(ForkedLocks, NoneByAVectorWhoseZerosAreOnTheirWay) {
-  auto managed = std::make_unique<fake_manager>(driver);
+  auto managed = std::make_unique<vmm::manager>(driver);
   auto values = std::make_optional<numbers>(*managed, 0, stream);
   ASSERT_TRUE(values->resize(1000));
   expect_none("a vector", [&] {
@@ -83,7 +81,7 @@ TEST_F(ForkedLocks, NoneByAVectorWhoseZerosAreOnTheirWay) {
 }
 
 TEST_F(ForkedLocks, NoneByAManagerAndItsPoints) {
-  auto managed = std::make_unique<fake_manager>(driver);
+  auto managed = std::make_unique<vmm::manager>(driver);
   const vmm::address at = managed->allocate({.size_bytes = MiB, .stream = stream}).value();
   std::optional<vmm::ticket_ref> point = managed->record(stream).value();
   const vmm::ticket_ref passed;
@@ -111,7 +109,7 @@ struct silent_listener final : vmm::remap_listener {
 
 TEST_F(ForkedLocks, NoneByAPool) {
   silent_listener listener;  // the pool notifies it at its end
-  auto pool = std::make_unique<fake_pool>(driver);
+  auto pool = std::make_unique<vmm::stream_pool>(driver);
   const vmm::address at = pool->allocate(4 * MiB, stream).value();
   const vmm::address held = pool->allocate(4 * MiB, stream).value();
   ASSERT_TRUE(pool->pin(held));

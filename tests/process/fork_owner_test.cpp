@@ -104,12 +104,11 @@ struct Forked : testing::Test {
 
 template <class Ground>
 struct ForkedManager : Forked<Ground> {
-  using manager = vmm::manager;
   void fork_here(const std::string& where) {
     Forked<Ground>::fork_here(managed, where, [this] { use_manager(*managed, at); });
     if (managed != nullptr) EXPECT_TRUE(managed->validate()) << where;
   }
-  std::unique_ptr<manager> managed;
+  std::unique_ptr<vmm::manager> managed;
   vmm::address at{0x10000000};
 };
 TYPED_TEST_SUITE(ForkedManager, process_test::mapped_grounds);
@@ -117,10 +116,8 @@ TYPED_TEST_SUITE(ForkedManager, process_test::mapped_grounds);
 TYPED_TEST(ForkedManager, IsRefusedEverythingAfterEachCall) {
   for (const vmm::manager_policy& policy :
        {vmm::manager_policy::va_pool(), vmm::manager_policy::keep_mapped()}) {
-    vmm::manager_options options;
-    options.policy = policy;
-    options.reservation_bytes = std::uint64_t{1} << 30;
-    this->managed = std::make_unique<typename TestFixture::manager>(*this->driver, options);
+    const vmm::manager_options options{{.reservation_bytes = GiB}, policy};
+    this->managed = std::make_unique<vmm::manager>(*this->driver, options);
     auto& on = *this->managed;
     this->fork_here("not set up");
     ASSERT_TRUE(on.set_up());
@@ -148,12 +145,11 @@ TYPED_TEST(ForkedManager, IsRefusedEverythingAfterEachCall) {
 
 template <class Ground>
 struct ForkedPool : Forked<Ground> {
-  using pool = vmm::stream_pool;
   void fork_here(const std::string& where) {
     Forked<Ground>::fork_here(managed, where, [this] { use_pool(*managed, at); });
     EXPECT_TRUE(managed->validate()) << where;
   }
-  std::unique_ptr<pool> managed;
+  std::unique_ptr<vmm::stream_pool> managed;
   vmm::address at{0x10000000};
 };
 TYPED_TEST_SUITE(ForkedPool, process_test::grounds);
@@ -162,7 +158,7 @@ TYPED_TEST(ForkedPool, IsRefusedEverythingAfterEachCall) {
   vmm::pool_options options;
   options.reservation_bytes = std::uint64_t{64} << 20;  // a plain reservation is memory
   options.policy.handle_bytes_max = 4 * MiB;
-  this->managed = std::make_unique<typename TestFixture::pool>(*this->driver, options);
+  this->managed = std::make_unique<vmm::stream_pool>(*this->driver, options);
   auto& on = *this->managed;
   this->fork_here("not set up");
   ASSERT_TRUE(on.set_up());
@@ -258,8 +254,7 @@ TEST(ForkedVector, ReachesNoElementOfTheParents) {
 TEST(ForkedPools, AreAllRefusedHoweverManyThereAre) {
   constexpr std::size_t pool_count = 80;
   vmm::fake_driver driver;
-  vmm::pool_options options;
-  options.reservation_bytes = 64 * MiB;
+  const vmm::pool_options options{{.reservation_bytes = 64 * MiB}};
   std::vector<std::unique_ptr<vmm::stream_pool>> pools(pool_count);
   for (const std::size_t step : {std::size_t{1}, std::size_t{3}}) {
     for (std::size_t i = 0; i < pool_count; i += step) {
@@ -279,15 +274,14 @@ TEST(ForkedPools, AreAllRefusedHoweverManyThereAre) {
 
 // What a program does that forks workers: each with a driver, a manager and a pool of its own.
 TYPED_TEST(ForkedPool, TheChildsOwnWorks) {
-  vmm::pool_options options;
-  options.reservation_bytes = std::uint64_t{64} << 20;
-  this->managed = std::make_unique<typename TestFixture::pool>(*this->driver, options);
+  const vmm::pool_options options{{.reservation_bytes = 64 * MiB}};
+  this->managed = std::make_unique<vmm::stream_pool>(*this->driver, options);
   this->at = this->managed->allocate(3 * MiB, stream).value();
   this->fill(this->at, 3 * MiB);
   expect_good_child("a worker", [&] {
     TypeParam::reset();
     auto own_driver = TypeParam::open();
-    typename TestFixture::pool own(*own_driver, options);
+    vmm::stream_pool own(*own_driver, options);
     for (int round = 0; round < 3; ++round) {
       const auto block = own.allocate(5 * MiB, stream);
       expect(block.has_value(), "allocate from the child's own");

@@ -36,7 +36,8 @@ import vmm.suspend;
 
 namespace {
 
-using process_test::expect, process_test::expect_good_child, process_test::in_child, vmm::errc;
+using process_test::expect, process_test::expect_code, process_test::expect_ended_well,
+    process_test::expect_good_child, process_test::in_child, vmm::errc;
 
 constexpr std::uint64_t page = 4096;
 constexpr auto stream = vmm::stream_handle::default_stream;
@@ -58,14 +59,6 @@ class limited {
   int which_;
   rlimit before_{};
 };
-
-template <class T>
-void expect_code(const vmm::result<T>& answer, errc code, const char* what) {
-  if (!answer && answer.error().code == code) return;
-  ++process_test::wrong_count;
-  std::fprintf(stderr, "%s: %s\n", what,
-               answer ? "succeeded" : vmm::describe(answer.error()).c_str());
-}
 
 vmm::physical_request memory_of(std::uint64_t size_bytes, vmm::share_kind kind) {
   return {.size_bytes = size_bytes, .where = vmm::host(), .shareable = kind};
@@ -111,9 +104,7 @@ TEST(FileSizeLimit, ShareableMemoryIsOutOfMemory) {
 TEST(FileSizeLimit, AManagerOfShareableMemoryGoesOn) {
   expect_good_child("a manager", [] {
     auto driver = vmm::host_driver::open().value();
-    vmm::manager_options options;
-    options.shareable = vmm::share_kind::posix_fd;
-    vmm::manager managed(driver, options);
+    vmm::manager managed(driver, {.shareable = vmm::share_kind::posix_fd});
     const auto kept = managed.allocate(4 * MiB);
     {
       const limited size(RLIMIT_FSIZE, MiB);
@@ -166,8 +157,7 @@ TEST(FileSizeLimit, ALogThatIsCutIsReportedOnce) {
       expect(range && driver->get()->free_reservation(*range), "a call");
     }
   });
-  EXPECT_EQ(seen.signal, 0);
-  EXPECT_EQ(seen.code, 0);
+  expect_ended_well(seen);
   EXPECT_TRUE(contains(seen.said,
                        "vmm: the log of the driver's calls is incomplete: the file would "
                        "exceed the process's limit of file size"));
@@ -178,13 +168,10 @@ TEST(FileSizeLimit, AnAllocatorThatCannotBeShownGoesOn) {
   const auto seen = in_child([] {
     const limited size(RLIMIT_FSIZE, 100);
     vmm::fake_driver driver;
-    vmm::pool_options options;
-    options.publish = true;
-    vmm::stream_pool pool(driver, options);
+    vmm::stream_pool pool(driver, {{.publish = true}});
     expect(pool.set_up().has_value(), "set_up");
   });
-  EXPECT_EQ(seen.signal, 0);
-  EXPECT_EQ(seen.code, 0);
+  expect_ended_well(seen);
   EXPECT_TRUE(contains(seen.said, "the file would exceed the process's limit of file size, 100 "));
 }
 
@@ -222,9 +209,7 @@ TEST(ClosedPipe, AReportOnStandardErrorEndsNoProgram) {
     const auto logged = vmm::open_backend("fake");
     if (!logged || !logged->get()->reserve({2 * MiB, 0, {}})) std::_Exit(5);
   });
-  EXPECT_EQ(seen.signal, 0);
-  EXPECT_EQ(seen.code, 0);
-  EXPECT_EQ(seen.said, "");
+  process_test::expect_good(seen, "a report");
 }
 
 // ---- open files ----------------------------------------------------------------------
@@ -323,11 +308,10 @@ TEST(MappingLimit, EachStepIsRefusedAndWorksLater) {
 
 // Bytes that read calls of this process have got so far; 0 where the system does not say.
 std::uint64_t bytes_read() {
-  std::FILE* const file = std::fopen("/proc/self/io", "r");
-  if (file == nullptr) return 0;
-  unsigned long long count = 0;
-  if (std::fscanf(file, "rchar: %llu", &count) != 1) count = 0;
-  std::fclose(file);
+  std::ifstream file("/proc/self/io");
+  std::string name;
+  std::uint64_t count = 0;
+  file >> name >> count;  // rchar: count
   return count;
 }
 
@@ -349,10 +333,9 @@ TEST(AddressSpaceLimit, ARefusedReservationReadsNoListOfMappings) {
 #ifndef VMM_TEST_UNDER_ASAN
 
 std::uint64_t address_space_bytes() {
-  std::FILE* const file = std::fopen("/proc/self/statm", "r");
-  unsigned long long pages = 0;
-  if (file != nullptr && std::fscanf(file, "%llu", &pages) != 1) pages = 0;
-  if (file != nullptr) std::fclose(file);
+  std::ifstream file("/proc/self/statm");
+  std::uint64_t pages = 0;
+  file >> pages;
   return pages * page;
 }
 
