@@ -5,9 +5,9 @@
 // include except others with imports.
 #pragma once
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 
 #include "../support/test.h"
@@ -79,14 +79,26 @@ inline channels make_channels(std::uint32_t timeout_ms = patient_ms) {
   return made;
 }
 
+/// Counts the steps of a side, and ends the process at one of them.
+struct killer {
+  int steps_left = -1;  // below 0: never
+
+  void step() {
+    if (steps_left-- == 0) (void)::raise(SIGKILL);
+  }
+  static void hook(void* context, vmm::share_step, vmm::share_message_kind) {
+    static_cast<killer*>(context)->step();
+  }
+};
+
 /// How many descriptors this process has open.
-inline std::size_t descriptor_count() {
-  DIR* const folder = ::opendir("/proc/self/fd");
-  if (folder == nullptr) return 0;
-  std::size_t count = 0;
-  while (::readdir(folder) != nullptr) ++count;
-  ::closedir(folder);
-  return count;
+inline std::ptrdiff_t descriptor_count() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+}
+
+template <class T>
+vmm::errc code(const vmm::result<T>& answer) {
+  return answer ? vmm::errc::none : answer.error().code;
 }
 
 }  // namespace share_test

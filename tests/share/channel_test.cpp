@@ -5,9 +5,7 @@
 // with a typed error and leave no descriptor; blocks are lent, updated, withdrawn and returned.
 // Method: both ends in one process, or one end played by hand with raw messages; descriptors are
 // counted around every case.
-#include <fcntl.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
@@ -19,24 +17,22 @@ import vmm.host;
 
 namespace {
 
-using share_test::channels, share_test::make_channels, share_test::options_of, vmm::errc,
-    vmm::exported_block, vmm::share_channel, vmm::share_event, vmm::share_listener, vmm::share_role;
-
-template <class T>
-errc code(const vmm::result<T>& answer) {
-  return answer ? errc::none : answer.error().code;
-}
+using share_test::channels, share_test::code, share_test::make_channels, share_test::options_of,
+    vmm::errc, vmm::exported_block, vmm::share_channel, vmm::share_event, vmm::share_listener,
+    vmm::share_role;
 
 struct Channel : ::testing::Test {
   void SetUp() override {
-    (void)vmm::sign_bytes({},
-                          {});  // loads the library that signs: its own descriptors are not ours
+    (void)vmm::sign_bytes({}, {});  // loads a library, whose descriptors are not ours
     before_ = share_test::descriptor_count();
   }
   void TearDown() override { EXPECT_EQ(share_test::descriptor_count(), before_); }
 
+  vmm::host_driver lender = vmm::host_driver::open().value();
+  vmm::host_driver user = vmm::host_driver::open().value();
+
  private:
-  std::size_t before_ = 0;
+  std::ptrdiff_t before_ = 0;
 };
 
 // ---- opening ----
@@ -96,28 +92,22 @@ TEST_F(Channel, WhoSaysNothingIsNotWaitedForLonger) {
 // And stay the caller's.
 TEST_F(Channel, OtherDescriptorsAreRefused) {
   std::array<int, 2> stream{};
-  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, stream.data()), 0);
-  EXPECT_EQ(code(share_channel::adopt(stream[0], share_role::accepting, options_of(1))),
-            errc::invalid_argument);
-  for (const int each : stream) EXPECT_EQ(::close(each), 0);
   std::array<int, 2> pipe{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, stream.data()), 0);
   ASSERT_EQ(::pipe(pipe.data()), 0);
-  EXPECT_EQ(code(share_channel::adopt(pipe[0], share_role::accepting, options_of(1))),
-            errc::invalid_argument);
-  for (const int each : pipe) EXPECT_EQ(::close(each), 0);
-  EXPECT_EQ(code(share_channel::adopt(-1, share_role::accepting, options_of(1))),
-            errc::invalid_argument);
   const int lonely = ::socket(AF_UNIX, SOCK_SEQPACKET, 0);
-  EXPECT_EQ(code(share_channel::adopt(lonely, share_role::accepting, options_of(1))),
-            errc::invalid_argument);
-  EXPECT_EQ(::close(lonely), 0);
+  for (const int end : {stream[0], pipe[0], lonely, -1}) {
+    const auto made = share_channel::adopt(end, share_role::accepting, options_of(1));
+    EXPECT_EQ(code(made), errc::invalid_argument) << end;
+  }
+  for (const int each : {stream[0], stream[1], pipe[0], pipe[1], lonely})
+    EXPECT_EQ(::close(each), 0);
 }
 
 // At the limit of open files the receiver of a block loses its descriptors, and learns why.
 TEST_F(Channel, ALimitOfOpenFilesIsNamed) {
   channels both = make_channels();
-  auto driver = vmm::host_driver::open().value();
-  auto block = exported_block::make(driver, {.size_bytes = 4 * MiB, .handle_bytes = 2 * MiB});
+  auto block = exported_block::make(lender, {.size_bytes = 4 * MiB, .handle_bytes = 2 * MiB});
   ASSERT_TRUE(block) << vmm::describe(block.error());
   ASSERT_TRUE(both.client.send(*block));
   ::rlimit before{};
@@ -149,6 +139,13 @@ struct Place : Channel {
     std::filesystem::remove_all(folder_);
   }
   std::string path(const std::string& name = "socket") const { return folder_ + "/" + name; }
+  // A thread of a peer that connects, and goes.
+  [[nodiscard]] std::thread connecting() const {
+    return std::thread([where = path()] {
+      const auto made = share_channel::connect(where, options_of(1));
+      EXPECT_TRUE(made) << vmm::describe(made.error());
+    });
+  }
 
   std::string folder_;
 };
@@ -193,10 +190,7 @@ TEST_F(Place, SilentConnectionsDelayNoOther) {
   for (int i = 0; i < 10; ++i) silent.push_back(connect_silently(path()));
   const vmm::share_bytes garbage{};
   ASSERT_EQ(::send(silent[0], garbage.data(), 1, 0), 1);  // is refused, and only that
-  std::thread client([&] {
-    auto made = share_channel::connect(path(), options_of(1));
-    EXPECT_TRUE(made) << vmm::describe(made.error());
-  });
+  std::thread client = connecting();
   auto made = listener->accept(options_of(1, 8'000));
   while (!made && made.error().code == errc::foreign_error)
     made = listener->accept(options_of(1, 8'000));
@@ -211,10 +205,7 @@ TEST_F(Place, ConnectionsThatHaveEndedDelayNoOther) {
   EXPECT_EQ(listener->accept(options_of(1, 20)).error().native, ETIMEDOUT);
   ::close(greeted);
   ::close(connect_silently(path()));
-  std::thread client([&] {
-    auto made = share_channel::connect(path(), options_of(1));
-    EXPECT_TRUE(made) << vmm::describe(made.error());
-  });
+  std::thread client = connecting();
   auto made = listener->accept(options_of(1, 8'000));
   EXPECT_TRUE(made) << vmm::describe(made.error());
   client.join();
@@ -317,20 +308,17 @@ TEST_F(Place, NamesThatAreNoneAreRefused) {
   ASSERT_EQ(code(nowhere), errc::unavailable);
   EXPECT_STREQ(nowhere.error().detail,
                "the socket's directory does not exist: create it with mode 0700: '/nowhere/at'");
-  const std::string detail = share_listener::open(path(std::string(64, 'x'))).error().detail;
-  EXPECT_EQ(detail, "a socket's path ends in a name of at most 63 bytes, not 64: '" +
-                        path(std::string(64, 'x')) + "'");
+  const std::string long_path = path(std::string(64, 'x'));
+  EXPECT_EQ(share_listener::open(long_path).error().detail,
+            "a socket's path ends in a name of at most 63 bytes, not 64: '" + long_path + "'");
   const auto endless = share_channel::connect("/" + std::string(5000, 'y'), options_of(1));
-  EXPECT_EQ(std::string(endless.error().detail)
-                .find("a socket's path has at most 4095 bytes, not "
-                      "5001: '/yyy"),
-            0u);
+  EXPECT_TRUE(
+      contains(endless.error().detail, "a socket's path has at most 4095 bytes, not 5001: '/yyy"));
+  const std::string named = ": '" + path("absent") + "'";
   const auto absent = share_channel::connect(path("absent"), options_of(1));
-  EXPECT_NE(std::string(absent.error().detail).find(": '" + path("absent") + "'"),
-            std::string::npos);
+  EXPECT_TRUE(contains(absent.error().detail, named));
   const auto inside = share_listener::open(path("absent") + "/socket");
-  EXPECT_NE(std::string(inside.error().detail).find(": '" + path("absent") + "'"),
-            std::string::npos);
+  EXPECT_TRUE(contains(inside.error().detail, named));
 }
 
 TEST_F(Place, ASecretLiesInAPrivateFile) {
@@ -347,8 +335,7 @@ TEST_F(Place, ASecretLiesInAPrivateFile) {
   EXPECT_EQ(code(store(32, 0602)), errc::not_permitted);
   const auto says = [&](const auto& read, const char* what) {
     const std::string detail = read ? "" : read.error().detail;
-    EXPECT_NE(detail.find(what), std::string::npos) << detail;
-    EXPECT_NE(detail.find(path("")), std::string::npos) << detail;
+    EXPECT_TRUE(contains(detail, what) && contains(detail, path("")));
   };
   EXPECT_EQ(code(store(31, 0600)), errc::invalid_argument);
   EXPECT_EQ(code(store(33, 0600)), errc::invalid_argument);
@@ -367,8 +354,6 @@ TEST(Secret, IsRandom) {
 // ---- lending ----
 
 TEST_F(Channel, ABlockIsLentAndGivenBack) {
-  auto lender = vmm::host_driver::open().value();
-  auto user = vmm::host_driver::open().value();
   channels both = make_channels();
   {
     auto block = exported_block::make(lender, {.size_bytes = 6 * MiB,
@@ -403,11 +388,10 @@ TEST_F(Channel, ABlockIsLentAndGivenBack) {
 }
 
 TEST_F(Channel, TheLargestBlockGoesInOneMessage) {
-  auto lender = vmm::host_driver::open({.recommended_bytes = 8192}).value();
-  auto user = vmm::host_driver::open().value();
+  auto finer = vmm::host_driver::open({.recommended_bytes = 8192}).value();
   channels both = make_channels();
   auto block = exported_block::make(
-      lender, {.size_bytes = vmm::share_parts_max * 8192, .handle_bytes = 8192});
+      finer, {.size_bytes = vmm::share_parts_max * 8192, .handle_bytes = 8192});
   ASSERT_TRUE(block) << vmm::describe(block.error());
   ASSERT_EQ(block->part_count(), vmm::share_parts_max);
   ASSERT_TRUE(both.client.send(*block));
@@ -420,8 +404,6 @@ TEST_F(Channel, TheLargestBlockGoesInOneMessage) {
 }
 
 TEST_F(Channel, TheEndOfAConnectionEndsItsLoans) {
-  auto lender = vmm::host_driver::open().value();
-  auto user = vmm::host_driver::open().value();
   vmm::manager owner(lender, share_test::shareable());
   const vmm::address at = owner.allocate(2 * MiB).value();
   channels both = make_channels();
@@ -444,8 +426,6 @@ TEST_F(Channel, TheEndOfAConnectionEndsItsLoans) {
 }
 
 TEST_F(Channel, AFollowedBlockIsUpdated) {
-  auto lender = vmm::host_driver::open().value();
-  auto user = vmm::host_driver::open().value();
   vmm::manager owner(lender, share_test::shareable());
   vmm::address at = owner.allocate(2 * MiB).value();
   (void)owner.allocate(2 * MiB).value();
@@ -478,19 +458,18 @@ TEST_F(Channel, AFollowedBlockIsUpdated) {
 }
 
 TEST_F(Channel, ARefusalSaysWhy) {
-  auto lender = vmm::host_driver::open().value();
-  auto user =
+  auto coarse =
       vmm::host_driver::open({.minimum_bytes = 8 * MiB, .recommended_bytes = 8 * MiB}).value();
   channels both = make_channels();
   auto block = exported_block::make(lender, {.size_bytes = 2 * MiB});
   ASSERT_TRUE(block && both.client.send(*block));
-  const auto made = both.server.borrow(user);
+  const auto made = both.server.borrow(coarse);
   ASSERT_FALSE(made);
   const auto answer = *both.client.next();
   EXPECT_EQ(answer.kind, share_event::what::refused);
   EXPECT_EQ(answer.reason, made.error().code);
   EXPECT_FALSE(block->is_lent());
-  EXPECT_TRUE(user.resource_counts().empty());
+  EXPECT_TRUE(coarse.resource_counts().empty());
 }
 
 // ---- a hostile peer ----
@@ -557,7 +536,7 @@ struct hostile {
 void expect_dropped(const std::function<void(hostile&)>& attack, errc wanted,
                     const std::string& what) {
   hostile peer;
-  const std::size_t before = share_test::descriptor_count();
+  const std::ptrdiff_t before = share_test::descriptor_count();
   attack(peer);
   const auto seen = peer.channel.next();
   EXPECT_EQ(code(seen), wanted) << what;
@@ -566,34 +545,23 @@ void expect_dropped(const std::function<void(hostile&)>& attack, errc wanted,
 }
 
 TEST_F(Channel, DescriptorsAreCountedExactly) {
-  for (const std::size_t extra :
-       {std::size_t{1}, std::size_t{2}, std::size_t{4}, std::size_t{253}}) {
+  const auto expect_refused = [](vmm::share_kind kind, std::size_t count) {
     expect_dropped(
         [&](hostile& peer) {
           auto block = share_test::block_of(3, 4096);
-          peer.say(peer.session.offer(block).value(), extra);
+          block.kind = kind;
+          peer.say(peer.session.offer(block).value(), count);
         },
-        errc::foreign_error, "offer of 3 with " + std::to_string(extra));
-  }
-  expect_dropped(
-      [](hostile& peer) {
-        auto block = share_test::block_of(3, 4096);
-        peer.say(peer.session.offer(block).value(), 0);
-      },
-      errc::foreign_error, "offer without descriptors");
-  expect_dropped(
-      [](hostile& peer) {
-        auto block = share_test::block_of(3, 4096);
-        block.kind = vmm::share_kind::fabric;
-        peer.say(peer.session.offer(block).value(), 3);
-      },
-      errc::foreign_error, "fabric with descriptors");
+        errc::foreign_error, "offer of 3 with " + std::to_string(count));
+  };
+  for (const std::size_t count : {0U, 1U, 2U, 4U, 253U})
+    expect_refused(vmm::share_kind::posix_fd, count);
+  expect_refused(vmm::share_kind::fabric, 3);
 }
 
 TEST_F(Channel, OtherSizesOfMessagesAreRefused) {
   const std::array<std::byte, 4096> bytes{};
-  for (const std::size_t size :
-       {std::size_t{1}, std::size_t{2047}, std::size_t{2049}, std::size_t{4096}}) {
+  for (const std::size_t size : {1U, 2047U, 2049U, 4096U}) {
     expect_dropped([&](hostile& peer) { peer.send(bytes.data(), size, 2); }, errc::foreign_error,
                    std::to_string(size) + " bytes");
   }
@@ -602,7 +570,6 @@ TEST_F(Channel, OtherSizesOfMessagesAreRefused) {
 }
 
 TEST_F(Channel, AFileThatIsNoMemoryIsRefused) {
-  auto user = vmm::host_driver::open().value();
   hostile peer;
   auto block = share_test::block_of(1, 2 * MiB);
   peer.say(peer.session.offer(block).value(), 1);
@@ -613,7 +580,6 @@ TEST_F(Channel, AFileThatIsNoMemoryIsRefused) {
 
 TEST_F(Channel, WhoFillsTheQueueIsDropped) {
   hostile peer;
-  auto lender = vmm::host_driver::open().value();
   auto block = exported_block::make(lender, {.size_bytes = 2 * MiB});
   ASSERT_TRUE(block);
   std::thread flood([&] {

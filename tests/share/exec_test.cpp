@@ -7,10 +7,6 @@
 // Method: this program starts itself again as the importer (a forked child could not use CUDA),
 // which compares and writes through its driver. On the host always, on a GPU where there is one;
 // the importer takes the second device where there are two.
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/socket.h>
-
 #include <cerrno>
 
 #include "both_sides.hpp"
@@ -35,20 +31,13 @@ bool has(vmm::any_backend& driver, vmm::address at, std::uint64_t size_bytes, un
 
 // ---- the importer, in a process of its own ----
 
-struct fate {
-  int steps_left = -1;
-  static void hook(void* context, vmm::share_step, vmm::share_message_kind) {
-    if (static_cast<fate*>(context)->steps_left-- == 0) (void)::raise(SIGKILL);
-  }
-};
-
 // Compares what it is given with the pattern, adds one to the seed, and gives it back.
 int import_until_asked(const char* name, int socket, int die_at) {
   auto driver = vmm::open_backend(name);
   if (!driver) return 10;
-  fate mine{die_at};
+  share_test::killer mine{die_at};
   vmm::share_options options = options_of(1, patient_ms);
-  options.watch = {&fate::hook, &mine};
+  options.watch = {&share_test::killer::hook, &mine};
   auto channel = vmm::share_channel::adopt(socket, vmm::share_role::accepting, options);
   if (!channel) return 11;
   auto block = channel->borrow(*driver);
@@ -109,7 +98,7 @@ vmm::status export_rounds(vmm::any_backend& driver, vmm::manager& owner, int soc
   auto channel =
       vmm::share_channel::adopt(socket, vmm::share_role::connecting, options_of(1, patient_ms));
   if (!channel) return channel.error();
-  const std::uint64_t unit = std::uint64_t{2} * MiB;
+  constexpr std::uint64_t unit = 2 * MiB;
   const auto made = owner.allocate(unit);
   if (!made) return made.error();
   vmm::address at = *made;
@@ -158,9 +147,8 @@ TEST_P(Processes, ShareMemoryAndMayBeKilled) {
   if (!driver->feature_set().export_posix_fd) GTEST_SKIP() << "memory is not shared here";
   std::string other = GetParam();
   if (other == "cuda" && vmm::open_backend("cuda:1")) other = "cuda:1";
-  vmm::manager_options options;
-  options.shareable = vmm::share_kind::posix_fd;
-  options.reservation_bytes = std::uint64_t{1} << 30;
+  vmm::manager_options options = share_test::shareable();
+  options.reservation_bytes = GiB;
   vmm::manager owner(*driver, options);
   bool got_through = false;
   int died = 0;

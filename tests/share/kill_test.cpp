@@ -7,8 +7,6 @@
 // n until a child gets through; this process plays the other side with a wait of one second, which
 // must not pass, and counts what it has before and after. VMM_SHARE_KILL_ROUNDS says how many
 // rounds at least (default 100).
-#include <signal.h>
-
 #include <cerrno>
 
 #include "../process/child.hpp"
@@ -18,22 +16,10 @@ import vmm.host;
 
 namespace {
 
-using share_test::options_of, vmm::exported_block, vmm::share_channel, vmm::share_event,
-    vmm::share_role;
+using share_test::killer, share_test::options_of, vmm::exported_block, vmm::share_channel,
+    vmm::share_event, vmm::share_role;
 
 constexpr std::uint32_t second_ms = 1000;
-
-// Counts the steps of a side, and ends the process at one of them.
-struct killer {
-  int steps_left = -1;  // below 0: never
-
-  void step() {
-    if (steps_left-- == 0) (void)::raise(SIGKILL);
-  }
-  static void hook(void* context, vmm::share_step, vmm::share_message_kind) {
-    static_cast<killer*>(context)->step();
-  }
-};
 
 // What a side did: nothing, or the error that stopped it.
 using outcome = vmm::status;
@@ -170,7 +156,7 @@ void expect_clean(const round_end& seen, const std::string& where) {
 
 TEST(Kill, EitherSideAtEveryStep) {
   (void)vmm::sign_bytes({}, {});
-  const std::size_t before = share_test::descriptor_count();
+  const std::ptrdiff_t before = share_test::descriptor_count();
   std::uint64_t rounds = 0;
   std::uint64_t kills = 0;
   while (rounds < rounds_wanted()) {

@@ -76,8 +76,7 @@ TEST_F(HostMemory, OneHandleWhereOneIsAskedFor) {
 
 TEST_F(HostMemory, WhatCannotBeMadeIsNamed) {
   const auto code = [&](const vmm::export_request& request) {
-    const auto made = exported_block::make(exporter, request);
-    return made ? errc::none : made.error().code;
+    return share_test::code(exported_block::make(exporter, request));
   };
   EXPECT_EQ(code({.size_bytes = 0}), errc::invalid_argument);
   EXPECT_EQ(code({.size_bytes = 4 * MiB, .handle_bytes = 100}), errc::invalid_argument);
@@ -96,8 +95,7 @@ TEST_F(HostMemory, WhatThePeerSaysIsChecked) {
     lie(said);
     const auto received = received_block::of(said, handles);
     if (!received) return received.error().code;
-    const auto made = imported_block::import_block(importer, *received);
-    return made ? errc::none : made.error().code;
+    return share_test::code(imported_block::import_block(importer, *received));
   };
   using description = vmm::share_description;
   EXPECT_EQ(code([](description&) {}), errc::none);
@@ -246,37 +244,40 @@ struct two_fakes {
   vmm::fake_driver importer;
 };
 
-// What every fault must leave: its error, and nothing else.
-void check_swept(const sweeps::outcome& seen, const sweeps::fault_list& faults, two_fakes& both) {
-  const std::string planned = sweeps::describe(faults);
-  if (!seen.result) {
-    EXPECT_TRUE(sweeps::is_injected(seen.result.error(), faults))
-        << vmm::describe(seen.result.error()) << planned;
-  }
-  EXPECT_TRUE(both.exporter.check_empty()) << both.exporter.report() << planned;
-  EXPECT_TRUE(both.importer.check_empty()) << both.importer.report() << planned;
-  EXPECT_EQ(both.exporter.misuse_count() + both.importer.misuse_count(), 0U) << planned;
+// Every fault of the driver in the operation leaves its error, and nothing else on either driver of
+// `watched`. A fault that stays would keep memory for ever, as it must: those are left out.
+template <class Operation>
+void sweep(vmm::fake_driver& tested, const std::vector<vmm::fake_driver*>& watched,
+           Operation&& operation) {
+  vmm::fake_driver any(two_fakes::profile());
+  sweeps::totals sums;
+  const sweeps::outcome clean = sweeps::run_under(tested, {}, operation);
+  ASSERT_TRUE(clean.result) << vmm::describe(clean.result.error());
+  const auto inject = [&](const sweeps::fault_list& faults) {
+    if (std::ranges::any_of(faults, [](const auto& f) { return f.forever; })) return clean;
+    const sweeps::outcome seen = sweeps::run_under(tested, faults, operation);
+    const std::string planned = sweeps::describe(faults);
+    if (!seen.result) {
+      EXPECT_TRUE(sweeps::is_injected(seen.result.error(), faults))
+          << vmm::describe(seen.result.error()) << planned;
+    }
+    for (vmm::fake_driver* const each : watched) {
+      EXPECT_TRUE(each->check_empty()) << each->report() << planned;
+      EXPECT_EQ(each->misuse_count(), 0U) << planned;
+    }
+    return seen;
+  };
+  sweeps::sweep_calls(any, clean, inject, sums);
+  EXPECT_GT(sums.injected_count, 100U);
 }
 
 TEST(FaultSweep, OfMaking) {
   two_fakes both;
-  const auto operation = [&]() -> vmm::status {
+  sweep(both.exporter, {&both.exporter, &both.importer}, [&]() -> vmm::status {
     auto made =
         exported_block::make(both.exporter, {.size_bytes = 12 * MiB, .handle_bytes = 4 * MiB});
     return made ? made->release() : vmm::status{made.error()};
-  };
-  // A fault that stays would keep the memory for ever, as it must: those are left to once.
-  sweeps::totals sums;
-  const sweeps::outcome clean = sweeps::run_under(both.exporter, {}, operation);
-  ASSERT_TRUE(clean.result);
-  const auto inject = [&](const sweeps::fault_list& faults) {
-    if (std::ranges::any_of(faults, [](const auto& f) { return f.forever; })) return clean;
-    const sweeps::outcome seen = sweeps::run_under(both.exporter, faults, operation);
-    check_swept(seen, faults, both);
-    return seen;
-  };
-  sweeps::sweep_calls(both.importer, clean, inject, sums);
-  EXPECT_GT(sums.injected_count, 100U);
+  });
 }
 
 TEST(FaultSweep, OfImporting) {
@@ -285,30 +286,15 @@ TEST(FaultSweep, OfImporting) {
       both.exporter,
       {.size_bytes = 12 * MiB, .handle_bytes = 4 * MiB, .kind = vmm::share_kind::fabric});
   ASSERT_TRUE(block) << vmm::describe(block.error());
-  vmm::share_description said = numbered(*block);
-  const auto received = received_block::of(said, {});
+  const auto received = received_block::of(numbered(*block), {});
   ASSERT_TRUE(received) << vmm::describe(received.error());
-  const auto operation = [&]() -> vmm::status {
+  sweep(both.importer, {&both.importer}, [&]() -> vmm::status {
     auto made = imported_block::import_block(both.importer, *received);
     if (!made) return made.error();
     if (const auto at = made->map(); !at) return at.error();
     if (const auto at = made->update(*received); !at) return at.error();
     return made->release();
-  };
-  sweeps::totals sums;
-  const sweeps::outcome clean = sweeps::run_under(both.importer, {}, operation);
-  ASSERT_TRUE(clean.result) << vmm::describe(clean.result.error());
-  const auto inject = [&](const sweeps::fault_list& faults) {
-    if (std::ranges::any_of(faults, [](const auto& f) { return f.forever; })) return clean;
-    const sweeps::outcome seen = sweeps::run_under(both.importer, faults, operation);
-    const std::string planned = sweeps::describe(faults);
-    if (!seen.result) EXPECT_TRUE(sweeps::is_injected(seen.result.error(), faults)) << planned;
-    EXPECT_TRUE(both.importer.check_empty()) << both.importer.report() << planned;
-    EXPECT_EQ(both.importer.misuse_count(), 0U) << planned;
-    return seen;
-  };
-  sweeps::sweep_calls(both.exporter, clean, inject, sums);
-  EXPECT_GT(sums.injected_count, 100U);
+  });
   ASSERT_TRUE(block->release());
   EXPECT_TRUE(both.exporter.check_empty()) << both.exporter.report();
 }

@@ -13,13 +13,8 @@ import vmm.host;
 
 namespace {
 
-using share_test::channels, share_test::make_channels, vmm::errc, vmm::exported_block,
-    vmm::share_event;
-
-template <class T>
-errc code(const vmm::result<T>& answer) {
-  return answer ? errc::none : answer.error().code;
-}
+using share_test::channels, share_test::code, share_test::make_channels, vmm::errc,
+    vmm::exported_block, vmm::share_event;
 
 struct Mistake : ::testing::Test {
   vmm::host_driver lender = vmm::host_driver::open().value();
@@ -51,7 +46,7 @@ TEST_F(Mistake, AnOfferWithoutAReplyIsWithdrawn) {
   const auto block = exported_block::make(lender, {.size_bytes = 2 * MiB});
   const auto late = both.client.lend(*block);
   EXPECT_EQ(late.error().native, ETIMEDOUT);
-  EXPECT_NE(std::string_view(late.error().detail).find("it is withdrawn"), std::string::npos);
+  EXPECT_TRUE(contains(late.error().detail, "it is withdrawn"));
   auto borrowed = *both.server.borrow(user);  // the peer was late: it may use the block, or not
   ASSERT_EQ(both.server.next().value().kind, share_event::what::withdrawn);
   ASSERT_TRUE(both.server.give_back(borrowed));
@@ -143,7 +138,7 @@ TEST_F(Mistake, UpdatesThatNobodyReadEndNoConnection) {
   auto borrowed = *both.server.borrow(user);
   ASSERT_EQ(both.client.next().value().kind, share_event::what::accepted);
   const auto own = exported_block::make(user, {.size_bytes = 2 * MiB});
-  const std::size_t before = share_test::descriptor_count();
+  const std::ptrdiff_t before = share_test::descriptor_count();
   for (std::uint64_t round = 1; round <= 200;) {
     while (round <= 200 && both.client.update(id)) ++round;  // until the queue is full
     if (both.server.lent_count() == 0) {

@@ -92,28 +92,27 @@ TEST(Wire, LimitsOfABlock) {
     return fits ? errc::none : fits.error().code;
   };
   using block = vmm::share_description;
+  constexpr errc wrong = errc::invalid_argument;
   EXPECT_EQ(refused([](block&) {}), errc::none);
   EXPECT_EQ(refused([](block& b) { b.kind = vmm::share_kind::win32; }), errc::not_supported);
-  EXPECT_EQ(refused([](block& b) { b.kind = vmm::share_kind::none; }), errc::invalid_argument);
-  EXPECT_EQ(refused([](block& b) { b.kind = static_cast<vmm::share_kind>(5); }),
-            errc::invalid_argument);
-  EXPECT_EQ(refused([](block& b) { b.part_count = 0; }), errc::invalid_argument);
-  EXPECT_EQ(refused([](block& b) { b.part_count = 0xFFFFFFFF; }), errc::invalid_argument);
+  EXPECT_EQ(refused([](block& b) { b.kind = vmm::share_kind::none; }), wrong);
+  EXPECT_EQ(refused([](block& b) { b.kind = static_cast<vmm::share_kind>(5); }), wrong);
+  EXPECT_EQ(refused([](block& b) { b.part_count = 0; }), wrong);
+  EXPECT_EQ(refused([](block& b) { b.part_count = 0xFFFFFFFF; }), wrong);
   EXPECT_EQ(refused([](block& b) { b = share_test::block_of(240, 4096); }), errc::none);
-  EXPECT_EQ(refused([](block& b) { b.part_bytes[1] = 0; }), errc::invalid_argument);
-  EXPECT_EQ(refused([](block& b) { b.part_bytes[1] = ~std::uint64_t{4095}; }),
-            errc::invalid_argument);
-  EXPECT_EQ(refused([](block& b) { b.size_bytes += 4096; }), errc::invalid_argument);
-  EXPECT_EQ(refused([](block& b) { b.granularity_bytes = 3; }), errc::invalid_argument);
-  EXPECT_EQ(refused([](block& b) { b.granularity_bytes = 16384; }), errc::invalid_argument);
-  EXPECT_EQ(refused([](block& b) { b.where.ordinal = -1; }), errc::invalid_argument);
-  EXPECT_EQ(refused([](block& b) { b.where.ordinal = 1; }), errc::invalid_argument);
-  EXPECT_EQ(refused([](block& b) { b.id = 0; }), errc::invalid_argument);
+  EXPECT_EQ(refused([](block& b) { b.part_bytes[1] = 0; }), wrong);
+  EXPECT_EQ(refused([](block& b) { b.part_bytes[1] = ~std::uint64_t{4095}; }), wrong);
+  EXPECT_EQ(refused([](block& b) { b.size_bytes += 4096; }), wrong);
+  EXPECT_EQ(refused([](block& b) { b.granularity_bytes = 3; }), wrong);
+  EXPECT_EQ(refused([](block& b) { b.granularity_bytes = 16384; }), wrong);
+  EXPECT_EQ(refused([](block& b) { b.where.ordinal = -1; }), wrong);
+  EXPECT_EQ(refused([](block& b) { b.where.ordinal = 1; }), wrong);
+  EXPECT_EQ(refused([](block& b) { b.id = 0; }), wrong);
   EXPECT_EQ(refused([](block& b) {
               b = share_test::block_of(27, 4096);
               b.kind = vmm::share_kind::fabric;
             }),
-            errc::invalid_argument);
+            wrong);
 }
 
 TEST(Wire, DescriptorsGoWithDescriptorsOnly) {
