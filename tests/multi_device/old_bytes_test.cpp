@@ -56,6 +56,22 @@ class world {
   }
   /// The same where zeros are promised, whatever the policy.
   void look_for_zeros(address_range range) { compare(range, 0); }
+  /// Another stream, whose next work comes behind that of the first.
+  [[nodiscard]] vmm::stream_handle behind(vmm::stream_handle first) {
+    const vmm::stream_handle last = any_stream();
+    const vmm::event_handle done = *driver_.create_event();
+    EXPECT_TRUE(driver_.record_event(done, first) && driver_.wait_event(last, done));
+    EXPECT_TRUE(driver_.destroy_event(done));
+    took("freed on another stream");
+    return last;
+  }
+  /// Takes any of the blocks out of the list.
+  [[nodiscard]] block take_any(std::vector<block>& from) {
+    const auto taken = from.begin() + static_cast<std::ptrdiff_t>(draw(from.size()));
+    const block out = *taken;
+    from.erase(taken);
+    return out;
+  }
   /// Work that writes all of it, and has not run yet.
   void soil(address_range range, vmm::stream_handle stream) {
     const auto value = static_cast<std::uint8_t>(1 + draw(0xDA));
@@ -123,19 +139,12 @@ class managed_world : public world {
     add(*at, size_bytes, stream);
   }
   void let_one_go() {
-    const block gone = blocks_[draw(blocks_.size())];
-    std::erase_if(blocks_, [&](const block& each) { return each.range == gone.range; });
+    const block gone = take_any(blocks_);
     const std::uint64_t way = draw(3);
     if (way == 0) {
       ASSERT_TRUE(managed_.free(gone.range.base));
     } else if (way == 1) {
-      const vmm::stream_handle last = any_stream();
-      const vmm::event_handle done = *driver_.create_event();
-      ASSERT_TRUE(driver_.record_event(done, gone.stream));
-      ASSERT_TRUE(driver_.wait_event(last, done));
-      ASSERT_TRUE(managed_.free(gone.range.base, last));
-      ASSERT_TRUE(driver_.destroy_event(done));
-      took("freed on another stream");
+      ASSERT_TRUE(managed_.free(gone.range.base, behind(gone.stream)));
     } else {
       ASSERT_TRUE(driver_.finish_all());
       ASSERT_TRUE(managed_.free_idle(gone.range.base));
@@ -173,11 +182,7 @@ class managed_world : public world {
       const address_range added{
           range_->statistics().base + index * range_->statistics().stride_bytes + size_,
           after - size_};
-      if (keeps_zeros_) {
-        look_for_zeros(added);
-      } else {
-        look(added);
-      }
+      keeps_zeros_ ? look_for_zeros(added) : look(added);
       soil(added, stream);
       took("range grown");
     }
@@ -243,24 +248,14 @@ class pooled_world : public world {
     soil(blocks_.back().range, stream);
   }
   void let_one_go() {
-    const block gone = blocks_[draw(blocks_.size())];
-    std::erase_if(blocks_, [&](const block& each) { return each.range == gone.range; });
+    const block gone = take_any(blocks_);
     const std::uint64_t way = draw(3);
     if (way == 0 && !clears_on_release(rule_)) {
       ASSERT_TRUE(pool_.free(gone.range.base));
       return took("freed after everything");
     }
-    if (way != 1) {
-      ASSERT_TRUE(pool_.free(gone.range.base, gone.stream));
-      return;
-    }
-    const vmm::stream_handle last = any_stream();
-    const vmm::event_handle done = *driver_.create_event();
-    ASSERT_TRUE(driver_.record_event(done, gone.stream));
-    ASSERT_TRUE(driver_.wait_event(last, done));
+    const vmm::stream_handle last = way == 1 ? behind(gone.stream) : gone.stream;
     ASSERT_TRUE(pool_.free(gone.range.base, last));
-    ASSERT_TRUE(driver_.destroy_event(done));
-    took("freed on another stream");
   }
   void trim() {
     ASSERT_TRUE(driver_.finish_all());

@@ -6,41 +6,15 @@
 // goes where the options say, to the host too when the device is full.
 // Method: a fake machine of three devices. Access is queried from the driver at every granule, and
 // tried by kernels of the other devices. The driver's list of misuses and its counts are empty.
-#include "../support/test.h"
+#include "three_devices.hpp"
 
-import vmm.backend;
-import vmm.fake;
 import vmm.manager;
 import vmm.stream;
 
 namespace {
 
-using vmm::access, vmm::address, vmm::device, vmm::errc, vmm::fake::misuse_kind;
-
-constexpr std::uint64_t granule = 2 * MiB;
-
-vmm::fake::profile three_devices() {
-  vmm::fake::profile made = vmm::fake::profile::cuda();
-  made.device_count = 3;
-  made.node_count = 2;
-  return made;
-}
-
-struct Rights : testing::Test {
-  void TearDown() override {
-    EXPECT_EQ(driver.misuse_count(), 0u);
-    EXPECT_TRUE(driver.check_empty()) << driver.report();
-  }
-  // What every granule of a range gives to a location; none where two differ.
-  access of(address at, std::uint64_t size_bytes, vmm::location grantee) {
-    const access first = *driver.get_access(at, grantee);
-    for (std::uint64_t i = 0; i < size_bytes; i += granule)
-      EXPECT_EQ(*driver.get_access(at + i, grantee), first) << "granule " << i / granule;
-    return first;
-  }
-
-  vmm::fake_driver driver{three_devices()};
-};
+using vmm::access, vmm::address, vmm::device, vmm::errc;
+using Rights = ThreeDevices;
 
 vmm::grant_list peers(std::initializer_list<vmm::access_grant> grants) {
   vmm::grant_list list;
@@ -78,8 +52,8 @@ TEST_F(Rights, OfAPartStayWhereACopyCouldRemap) {
   ASSERT_TRUE(driver.finish_all());
   EXPECT_EQ(managed.statistics().real_copy_count, 1u);
   EXPECT_EQ(*driver.read_tag(target), 6u);
-  EXPECT_EQ(of(target, 8 * MiB, device(1)), access::read);
-  EXPECT_EQ(of(source, 8 * MiB, device(1)), access::none);
+  EXPECT_EQ(of(target, device(1), 8 * MiB), access::read);
+  EXPECT_EQ(of(source, device(1), 8 * MiB), access::none);
   ASSERT_TRUE(managed.free(source));
   ASSERT_TRUE(managed.free(target));
 }
@@ -136,8 +110,8 @@ TEST_F(Rights, TakenFromWhoeverIsNotThereAreForgotten) {
   ASSERT_TRUE(at && of_pool);
   EXPECT_TRUE(managed.set_peers({&good, 1}));
   EXPECT_TRUE(pool.set_peers({&good, 1}));
-  EXPECT_EQ(of(*at, 4 * MiB, device(1)), access::read);
-  EXPECT_EQ(of(*of_pool, 4 * MiB, device(1)), access::read);
+  EXPECT_EQ(of(*at, device(1), 4 * MiB), access::read);
+  EXPECT_EQ(of(*of_pool, device(1), 4 * MiB), access::read);
   ASSERT_TRUE(managed.free(*at));
   ASSERT_TRUE(pool.free(*of_pool, {}));
   vmm::manager other(driver, {{.peers = peers({none})}});
@@ -197,10 +171,10 @@ TEST_F(Rights, OfAPoolAreAsBeforeWhenTheDriverRefusesOne) {
   const auto failure = driver.possible_errors(vmm::call::set_access).front();
   driver.fail({vmm::call::set_access, 2, false, failure});
   EXPECT_EQ(pool.set_peers({&later, 1}).error().native, failure.native);
-  EXPECT_EQ(of(a, 64 * MiB, device(1)), access::none);
-  EXPECT_EQ(of(b, 64 * MiB, device(1)), access::none);
+  EXPECT_EQ(of(a, device(1), 64 * MiB), access::none);
+  EXPECT_EQ(of(b, device(1), 64 * MiB), access::none);
   ASSERT_TRUE(pool.set_peers({&later, 1}));
-  EXPECT_EQ(of(b, 64 * MiB, device(1)), access::read);
+  EXPECT_EQ(of(b, device(1), 64 * MiB), access::read);
   ASSERT_TRUE(pool.free(a, {}));
   ASSERT_TRUE(pool.free(b, {}));
 }
@@ -219,14 +193,8 @@ TEST_F(Rights, ToMemoryOfAnotherDeviceOrTheHostAreTheHomesToo) {
   }
 }
 
-vmm::fake::profile small_device() {
-  vmm::fake::profile made = three_devices();
-  made.device_memory_bytes = 256 * MiB;
-  return made;
-}
-
 TEST(Spill, AManagersBlocksGoToTheHostWhenTheDeviceIsFull) {
-  vmm::fake_driver driver(small_device());
+  vmm::fake_driver driver(three_devices(256 * MiB));
   vmm::manager managed(driver,
                        {{.peers = peers({{device(1), access::read}}), .spill = vmm::host_node(0)}});
   const address near = *managed.allocate(192 * MiB);
@@ -247,7 +215,7 @@ TEST(Spill, AManagersBlocksGoToTheHostWhenTheDeviceIsFull) {
 }
 
 TEST(Spill, AGrowingBlockMayLieInBoth) {
-  vmm::fake_driver driver(small_device());
+  vmm::fake_driver driver(three_devices(256 * MiB));
   vmm::manager managed(driver, {{.spill = vmm::host_node(0)}});
   const address at = *managed.allocate({.size_bytes = 192 * MiB, .growth_bytes = GiB});
   ASSERT_TRUE(driver.write_tag({at, 192 * MiB}, 5));
@@ -259,7 +227,7 @@ TEST(Spill, AGrowingBlockMayLieInBoth) {
 }
 
 TEST(Spill, APoolGoesToTheHostLastAndSaysSo) {
-  vmm::fake_driver driver(small_device());
+  vmm::fake_driver driver(three_devices(256 * MiB));
   {
     vmm::stream_pool pool(driver, {{.spill = vmm::host_node(0)}});
     std::vector<address> blocks;
@@ -281,7 +249,7 @@ TEST(Spill, APoolGoesToTheHostLastAndSaysSo) {
 }
 
 TEST(Spill, ToWhereMemoryIsMadeAnyhowIsABadOption) {
-  vmm::fake_driver driver(small_device());
+  vmm::fake_driver driver(three_devices(256 * MiB));
   vmm::manager managed(driver, {{.spill = device(0)}});
   EXPECT_EQ(managed.set_up().error().code, errc::bad_option);
 }

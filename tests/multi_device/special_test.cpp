@@ -6,10 +6,8 @@
 // properties are reported, and registrations follow every change of the memory.
 // Method: a fake machine of three devices, and of drivers that lack the requested features. Its
 // misuses and its counts are empty after each test that does not plan one.
-#include "../support/test.h"
+#include "three_devices.hpp"
 
-import vmm.backend;
-import vmm.fake;
 import vmm.manager;
 import vmm.multi_device;
 import vmm.stream;
@@ -20,20 +18,7 @@ namespace {
 using vmm::access, vmm::address, vmm::address_range, vmm::device, vmm::errc, vmm::multicast_phase,
     vmm::fake::misuse_kind;
 
-vmm::fake::profile three_devices() {
-  vmm::fake::profile made = vmm::fake::profile::cuda();
-  made.device_count = 3;
-  made.can.multicast = true;
-  return made;
-}
-
-struct Special : testing::Test {
-  void TearDown() override {
-    EXPECT_EQ(driver.misuse_count(), 0u);
-    EXPECT_TRUE(driver.check_empty()) << driver.report();
-  }
-  vmm::fake_driver driver{three_devices()};
-};
+using Special = ThreeDevices;
 
 // ---- topology ----------------------------------------------------------------------
 

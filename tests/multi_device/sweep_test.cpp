@@ -44,7 +44,7 @@ struct stage {
 
 struct scenario {
   const char* name;
-  std::function<void(stage&)> prepare;
+  std::function<void(stage&)> prepare;  // none: nothing
   std::function<status(stage&)> operate;
   bool is_short = false;  // it may also answer that memory is short
 };
@@ -73,106 +73,91 @@ void make_manager(stage& s, const vmm::manager_options& options, int count) {
     s.blocks.push_back(*s.managed->allocate({.size_bytes = 8 * MiB, .growth_bytes = 32 * MiB}));
 }
 
-void add_rights(std::vector<scenario>& all) {
-  all.push_back({"ask for the topology", [](stage&) {},
-                 [](stage& s) {
-                   vmm::driver_ref with(s.driver);
-                   return of(vmm::peer_topology::query(*with));
-                 }});
-  all.push_back({"make an alias and a second view", [](stage&) {},
-                 [](stage& s) {
-                   auto made = vmm::aliased_memory::make(s.driver, {.size_bytes = 4 * MiB});
-                   if (!made) return of(made);
-                   s.alias = std::move(*made);
-                   return of(s.alias.add_mapping());
-                 }});
-  all.push_back({"build and map a team", make_team, map_team});
-  all.push_back({"rights of a block", [](stage& s) { make_manager(s, {}, 1); },
-                 [](stage& s) { return s.managed->set_access(s.blocks[0], {&peer_reads, 1}); }});
-  all.push_back({"peers of a manager", [](stage& s) { make_manager(s, {}, 3); },
-                 [](stage& s) { return s.managed->set_peers({&peer_reads, 1}); }});
-  all.push_back(
-      {"growth of a block with rights",
-       [](stage& s) {
-         make_manager(s, {}, 1);
-         ASSERT_TRUE(s.managed->set_access(s.blocks[0], {&peer_reads, 1}));
-       },
-       [](stage& s) { return of(s.managed->resize({s.blocks[0], 24 * MiB, 0, false})); }});
-  all.push_back({"peers of a pool",
-                 [](stage& s) {
-                   s.pool = std::make_unique<vmm::stream_pool>(s.driver);
-                   for (int i = 0; i < 3; ++i) s.blocks.push_back(*s.pool->allocate(40 * MiB, {}));
-                 },
-                 [](stage& s) { return s.pool->set_peers({&peer_reads, 1}); }});
-  all.push_back({"peers of one block of a pool",
-                 [](stage& s) {
-                   s.pool = std::make_unique<vmm::stream_pool>(s.driver);
-                   s.blocks.push_back(*s.pool->allocate_dedicated(40 * MiB, {}));
-                 },
-                 [](stage& s) { return s.pool->set_access(s.blocks[0], {&peer_reads, 1}); }});
-  all.push_back({"a whole block whose rights end",
-                 [](stage& s) {
-                   s.pool = std::make_unique<vmm::stream_pool>(s.driver);
-                   s.blocks.push_back(*s.pool->allocate_dedicated(40 * MiB, {}));
-                   ASSERT_TRUE(s.pool->set_access(s.blocks[0], {&peer_reads, 1}));
-                 },
-                 [](stage& s) {
-                   if (status freed = s.pool->free(s.blocks[0], {}); !freed) return freed;
-                   s.blocks.clear();
-                   const auto made = s.pool->allocate_dedicated(16 * MiB, {});
-                   if (made) s.blocks.push_back(*made);
-                   return of(made);
-                 }});
-}
-
-void add_places(std::vector<scenario>& all) {
-  all.push_back({"a manager spills",
-                 [](stage& s) { make_manager(s, {{.spill = vmm::host_node(0)}}, 1); },
-                 [](stage& s) {
-                   const auto made = s.managed->allocate(400 * MiB);
-                   if (made) s.blocks.push_back(*made);
-                   return of(made);
-                 },
-                 true});
-  all.push_back({"a pool spills",
-                 [](stage& s) {
-                   const vmm::pool_options how{{.spill = vmm::host_node(0)}};
-                   s.pool = std::make_unique<vmm::stream_pool>(s.driver, how);
-                 },
-                 [](stage& s) {
-                   const auto made = s.pool->allocate(400 * MiB, {});
-                   if (made) s.blocks.push_back(*made);
-                   return of(made);
-                 },
-                 true});
-  all.push_back({"zeroed blocks come, grow and go",
-                 [](stage& s) { make_manager(s, {{.contents = vmm::contents_rule::poison}}, 1); },
-                 [](stage& s) {
-                   if (const auto grown = s.managed->resize({s.blocks[0], 24 * MiB}); !grown)
-                     return of(grown);
-                   if (status freed = s.managed->free(s.blocks[0]); !freed) return freed;
-                   const auto made = s.managed->allocate(8 * MiB);
-                   if (made) s.blocks[0] = *made;
-                   return of(made);
-                 }});
-  all.push_back({"memory that is registered", [](stage&) {},
-                 [](stage& s) {
-                   vmm::driver_ref with(s.driver);
-                   const auto options = vmm::registrable_options(*with);
-                   if (!options) return of(options);
-                   if (!s.managed) s.managed = std::make_unique<vmm::manager>(s.driver, *options);
-                   const auto made = s.managed->allocate(8 * MiB);
-                   if (!made) return of(made);
-                   return of(vmm::check_registrable(*s.managed, *made));
-                 }});
-}
-
-std::vector<scenario> scenarios() {
-  std::vector<scenario> all;
-  add_rights(all);
-  add_places(all);
-  return all;
-}
+const std::vector<scenario> scenarios{
+    {"ask for the topology", nullptr,
+     [](stage& s) {
+       vmm::driver_ref with(s.driver);
+       return of(vmm::peer_topology::query(*with));
+     }},
+    {"make an alias and a second view", nullptr,
+     [](stage& s) {
+       auto made = vmm::aliased_memory::make(s.driver, {.size_bytes = 4 * MiB});
+       if (!made) return of(made);
+       s.alias = std::move(*made);
+       return of(s.alias.add_mapping());
+     }},
+    {"build and map a team", make_team, map_team},
+    {"rights of a block", [](stage& s) { make_manager(s, {}, 1); },
+     [](stage& s) { return s.managed->set_access(s.blocks[0], {&peer_reads, 1}); }},
+    {"peers of a manager", [](stage& s) { make_manager(s, {}, 3); },
+     [](stage& s) { return s.managed->set_peers({&peer_reads, 1}); }},
+    {"growth of a block with rights",
+     [](stage& s) {
+       make_manager(s, {}, 1);
+       ASSERT_TRUE(s.managed->set_access(s.blocks[0], {&peer_reads, 1}));
+     },
+     [](stage& s) { return of(s.managed->resize({s.blocks[0], 24 * MiB, 0, false})); }},
+    {"peers of a pool",
+     [](stage& s) {
+       s.pool = std::make_unique<vmm::stream_pool>(s.driver);
+       for (int i = 0; i < 3; ++i) s.blocks.push_back(*s.pool->allocate(40 * MiB, {}));
+     },
+     [](stage& s) { return s.pool->set_peers({&peer_reads, 1}); }},
+    {"peers of one block of a pool",
+     [](stage& s) {
+       s.pool = std::make_unique<vmm::stream_pool>(s.driver);
+       s.blocks.push_back(*s.pool->allocate_dedicated(40 * MiB, {}));
+     },
+     [](stage& s) { return s.pool->set_access(s.blocks[0], {&peer_reads, 1}); }},
+    {"a whole block whose rights end",
+     [](stage& s) {
+       s.pool = std::make_unique<vmm::stream_pool>(s.driver);
+       s.blocks.push_back(*s.pool->allocate_dedicated(40 * MiB, {}));
+       ASSERT_TRUE(s.pool->set_access(s.blocks[0], {&peer_reads, 1}));
+     },
+     [](stage& s) {
+       if (status freed = s.pool->free(s.blocks[0], {}); !freed) return freed;
+       s.blocks.clear();
+       const auto made = s.pool->allocate_dedicated(16 * MiB, {});
+       if (made) s.blocks.push_back(*made);
+       return of(made);
+     }},
+    {"a manager spills", [](stage& s) { make_manager(s, {{.spill = vmm::host_node(0)}}, 1); },
+     [](stage& s) {
+       const auto made = s.managed->allocate(400 * MiB);
+       if (made) s.blocks.push_back(*made);
+       return of(made);
+     },
+     true},
+    {"a pool spills",
+     [](stage& s) {
+       const vmm::pool_options how{{.spill = vmm::host_node(0)}};
+       s.pool = std::make_unique<vmm::stream_pool>(s.driver, how);
+     },
+     [](stage& s) {
+       const auto made = s.pool->allocate(400 * MiB, {});
+       if (made) s.blocks.push_back(*made);
+       return of(made);
+     },
+     true},
+    {"zeroed blocks come, grow and go",
+     [](stage& s) { make_manager(s, {{.contents = vmm::contents_rule::poison}}, 1); },
+     [](stage& s) {
+       if (const auto grown = s.managed->resize({s.blocks[0], 24 * MiB}); !grown) return of(grown);
+       if (status freed = s.managed->free(s.blocks[0]); !freed) return freed;
+       const auto made = s.managed->allocate(8 * MiB);
+       if (made) s.blocks[0] = *made;
+       return of(made);
+     }},
+    {"memory that is registered", nullptr, [](stage& s) {
+       vmm::driver_ref with(s.driver);
+       const auto options = vmm::registrable_options(*with);
+       if (!options) return of(options);
+       if (!s.managed) s.managed = std::make_unique<vmm::manager>(s.driver, *options);
+       const auto made = s.managed->allocate(8 * MiB);
+       if (!made) return of(made);
+       return of(vmm::check_registrable(*s.managed, *made));
+     }}};
 
 // The access of blocks is as before, or for all of them as requested.
 void expect_rights(stage& s, bool given, const std::string& what) {
@@ -186,7 +171,7 @@ void expect_rights(stage& s, bool given, const std::string& what) {
 struct SpecialSweep : testing::Test {
   outcome inject(const scenario& one, const fault_list& faults) {
     stage s;
-    one.prepare(s);
+    if (one.prepare) one.prepare(s);
     outcome seen = sweeps::run_under(s.driver, faults, [&] { return one.operate(s); });
     const std::string what = std::string(one.name) + sweeps::describe(faults);
     if (!seen.result) {
@@ -225,7 +210,7 @@ struct SpecialSweep : testing::Test {
 
 TEST_F(SpecialSweep, EveryCallOfEveryOperation) {
   sweeps::sweep_scenarios(
-      "two devices", two_devices(), scenarios(),
+      "two devices", two_devices(), scenarios,
       [&](const scenario& one, const fault_list& faults) { return inject(one, faults); });
 }
 
