@@ -6,13 +6,13 @@
 // Method: random programs from fixed seeds beside the model in program.hpp, on the fake driver and
 // on real memory with queued work. Drivers whose waits return at once show that the programs detect
 // a missing wait.
+#include "../support/byte_source.hpp"
 #include "../support/test.h"
 #include "program.hpp"
 
 namespace {
 
-using contents::make_driver, contents::program_options, contents::queued_host,
-    contents::random_program;
+using contents::make_driver, contents::program_options, contents::queued_host;
 
 constexpr std::uint64_t program_count = 300;
 

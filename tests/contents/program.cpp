@@ -503,30 +503,25 @@ struct countdown {
     if (copies_until_throw >= 0 && copies_until_throw-- == 0) throw std::runtime_error("planned");
   }
 };
-struct movable {
-  explicit movable(int v = 0) : value(v), self(this) {}
-  movable(movable&& other) noexcept : value(other.value), self(this) { other.value = -1; }
-  movable(const movable&) = delete;
-  ~movable() { self = nullptr; }
+template <std::size_t PaddingBytes>
+struct element {
+  explicit element(int v = 0) : value(v) {}
+  ~element() { self = nullptr; }
   int value;
-  const movable* self;
-  char padding[48] = {};
+  const element* self = this;
+  char padding[PaddingBytes] = {};
 };
-struct copied {
-  explicit copied(int v = 0) : value(v), self(this) {}
-  copied(const copied& other) noexcept : value(other.value), self(this) {}
-  ~copied() { self = nullptr; }
-  int value;
-  const copied* self;
-  char padding[5000] = {};
+struct movable : element<48> {
+  using element::element;
+  movable(movable&& other) noexcept : element(std::exchange(other.value, -1)) {}
 };
-struct throwing {
-  explicit throwing(int v = 0) : value(v), self(this) {}
-  throwing(const throwing& other) : value(other.value), self(this) { countdown::copy(); }
-  ~throwing() { self = nullptr; }
-  int value;
-  const throwing* self;
-  char padding[240] = {};
+struct copied : element<5000> {
+  using element::element;
+  copied(const copied& other) noexcept : element(other.value) {}
+};
+struct throwing : element<240> {
+  using element::element;
+  throwing(const throwing& other) : element(other.value) { countdown::copy(); }
 };
 
 /// A vector of elements that know where they are, on memory that the host reaches.
@@ -551,8 +546,8 @@ class object_vector : public byte_object {
     on_.require(tested_.size() == values_.size(), "a vector of another size");
     if (!on_.failure.empty() || values_.empty()) return;
     for (std::size_t i = 0; i < values_.size(); ++i) {
-      const T& element = tested_[i];
-      on_.require(element.self == &element && element.value == values_[i],
+      const T& found = tested_[i];
+      on_.require(found.self == &found && found.value == values_[i],
                   "an element was overwritten or moved without its constructor");
     }
   }
@@ -654,25 +649,20 @@ class contents_program {
   }
 
   void step(byte_source& input) {
-    switch (input.byte() % 16) {
-      case 0:
-      case 1: return add_block(input);
-      case 2: return add_vector(input);
-      case 3: return free_block(input);
-      case 4: return remove_vector(input);
-      case 5: return copy(input);
-      case 6: return trim(input);
-      case 7: return plan_fault(input);
-      case 8:
-      case 9: return finish_some(input);
-      case 10:
-      case 11:
-      case 12:
-        if (!vectors_.empty()) vectors_[input.byte() % vectors_.size()]->act(input);
-        return;
-      default:
-        if (!blocks_.empty()) blocks_[input.byte() % blocks_.size()]->act(input);
-    }
+    const std::uint32_t what = input.byte() % 16;
+    if (what < 2) return add_block(input);
+    if (what == 2) return add_vector(input);
+    if (what == 3) return free_block(input);
+    if (what == 4) return remove_vector(input);
+    if (what == 5) return copy(input);
+    if (what == 6) return trim(input);
+    if (what == 7) return plan_fault(input);
+    if (what < 10) return finish_some(input);
+    if (what < 13) return act_on_any(vectors_, input);
+    act_on_any(blocks_, input);
+  }
+  static void act_on_any(const auto& objects, byte_source& input) {
+    if (!objects.empty()) objects[input.byte() % objects.size()]->act(input);
   }
   void add_block(byte_source& input) {
     if (blocks_.size() >= blocks_max_) return;
@@ -769,13 +759,6 @@ class contents_program {
 };
 
 }  // namespace
-
-std::vector<std::uint8_t> random_program(std::uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<std::uint8_t> bytes(96 + random() % 512);
-  for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(random());
-  return bytes;
-}
 
 std::string run_program(const program_options& options, std::span<const std::uint8_t> bytes) {
   return contents_program::run(options, bytes);

@@ -106,10 +106,7 @@ class manual_driver_of final : public manual_driver {
       emulated.traps.stream_numbers_again = true;
       return Driver(emulated);
     } else {
-      vmm::host_options options;
-      options.recommended_bytes = granule_bytes;
-      options.capacity_bytes = device_bytes;
-      return Driver(options, alias);
+      return Driver({.recommended_bytes = granule_bytes, .capacity_bytes = device_bytes}, alias);
     }
   }
 
@@ -128,8 +125,6 @@ struct program_options {
   /// The program calls no manager::forget.
   bool skips_forget = false;
 };
-
-[[nodiscard]] std::vector<std::uint8_t> random_program(std::uint64_t seed);
 
 /// Runs one program. Returns the error found, or an empty text.
 [[nodiscard]] std::string run_program(const program_options& options,

@@ -16,10 +16,10 @@ import vmm.host;
 
 namespace contents {
 
-class queued_host {
+class queued_host : vmm::host_driver {
  public:
   queued_host(const vmm::host_options& options, vmm::alias_level alias)
-      : host_(vmm::host_driver::open(options).value()), can_(host_.feature_set()) {
+      : host_driver(open(options).value()), can_(host_driver::feature_set()) {
     can_.streams = true;
     can_.alias = alias;
     queues_.emplace_back();
@@ -28,32 +28,10 @@ class queued_host {
   // backend
   [[nodiscard]] std::string_view name() const noexcept { return "queued host"; }
   [[nodiscard]] const vmm::features& feature_set() const noexcept { return can_; }
-  [[nodiscard]] vmm::location home() const noexcept { return host_.home(); }
-  [[nodiscard]] vmm::result<vmm::granularity> query_granularity(const vmm::physical_request& r) {
-    return host_.query_granularity(r);
-  }
-  [[nodiscard]] vmm::result<vmm::memory_info> query_memory(vmm::location where) {
-    return host_.query_memory(where);
-  }
-  [[nodiscard]] vmm::result<vmm::address_range> reserve(const vmm::reserve_request& request) {
-    return host_.reserve(request);
-  }
-  [[nodiscard]] vmm::status free_reservation(vmm::address_range range) {
-    return host_.free_reservation(range);
-  }
-  [[nodiscard]] vmm::result<vmm::physical_handle> create(const vmm::physical_request& request) {
-    return host_.create(request);
-  }
-  [[nodiscard]] vmm::status release(vmm::physical_handle handle) { return host_.release(handle); }
-  [[nodiscard]] vmm::status map(const vmm::map_request& request) { return host_.map(request); }
-  [[nodiscard]] vmm::status unmap(vmm::address_range range) { return host_.unmap(range); }
-  [[nodiscard]] vmm::status set_access(vmm::address_range range,
-                                       std::span<const vmm::access_grant> grants) {
-    return host_.set_access(range, grants);
-  }
-  [[nodiscard]] vmm::result<vmm::access> get_access(vmm::address at, vmm::location grantee) {
-    return host_.get_access(at, grantee);
-  }
+  using host_driver::home, host_driver::query_granularity, host_driver::query_memory,
+      host_driver::reserve, host_driver::free_reservation, host_driver::create,
+      host_driver::release, host_driver::map, host_driver::unmap, host_driver::set_access,
+      host_driver::get_access;
 
   // stream_backend
   [[nodiscard]] vmm::result<vmm::stream_handle> create_stream() {
@@ -98,12 +76,7 @@ class queued_host {
     filling.fills = request;
     return queue(request.stream, filling);
   }
-  [[nodiscard]] vmm::status write(vmm::address at, std::span<const std::byte> source) {
-    return host_.write(at, source);
-  }
-  [[nodiscard]] vmm::status read(std::span<std::byte> target, vmm::address at) {
-    return host_.read(target, at);
-  }
+  using host_driver::write, host_driver::read;
 
   // the test's
   [[nodiscard]] std::size_t ready_count() const {
@@ -125,7 +98,7 @@ class queued_host {
     return {};
   }
   [[nodiscard]] std::uint64_t misuse_count() const noexcept { return misuse_count_; }
-  [[nodiscard]] bool is_empty() const noexcept { return host_.resource_counts().empty(); }
+  [[nodiscard]] bool is_empty() const noexcept { return resource_counts().empty(); }
 
  private:
   struct point {
@@ -167,12 +140,12 @@ class queued_host {
     if (done.copies) {
       vmm::copy_request request = *done.copies;
       request.stream = vmm::stream_handle::default_stream;
-      carried_out = host_.copy(request);
+      carried_out = host_driver::copy(request);
     }
     if (done.fills) {
       vmm::fill_request request = *done.fills;
       request.stream = vmm::stream_handle::default_stream;
-      carried_out = host_.fill(request);
+      carried_out = host_driver::fill(request);
     }
     if (!carried_out) ++misuse_count_;
   }
@@ -194,7 +167,6 @@ class queued_host {
     }
   }
 
-  vmm::host_driver host_;
   vmm::features can_;
   std::vector<work_queue> queues_;
   std::vector<point> events_;
