@@ -66,75 +66,36 @@ class scheduled_driver : public vmm::fake_driver {
  public:
   explicit scheduled_driver(const vmm::fake::profile& plays) : vmm::fake_driver(plays) {}
 
-  [[nodiscard]] auto query_granularity(const vmm::physical_request& request) {
-    return at_step([&] { return fake_driver::query_granularity(request); });
+// A call of the driver that is a step.
+#define VMM_STEP(call, parameters, ...)                             \
+  [[nodiscard]] auto call parameters {                              \
+    return at_step([&] { return fake_driver::call(__VA_ARGS__); }); \
   }
-  [[nodiscard]] auto query_memory(vmm::location where) {
-    return at_step([&] { return fake_driver::query_memory(where); });
-  }
-  [[nodiscard]] auto reserve(const vmm::reserve_request& request) {
-    return at_step([&] { return fake_driver::reserve(request); });
-  }
-  [[nodiscard]] auto free_reservation(vmm::address_range range) {
-    return at_step([&] { return fake_driver::free_reservation(range); });
-  }
-  [[nodiscard]] auto create(const vmm::physical_request& request) {
-    return at_step([&] { return fake_driver::create(request); });
-  }
-  [[nodiscard]] auto release(vmm::physical_handle handle) {
-    return at_step([&] { return fake_driver::release(handle); });
-  }
-  [[nodiscard]] auto map(const vmm::map_request& request) {
-    return at_step([&] { return fake_driver::map(request); });
-  }
-  [[nodiscard]] auto unmap(vmm::address_range range) {
-    return at_step([&] { return fake_driver::unmap(range); });
-  }
-  [[nodiscard]] auto set_access(vmm::address_range range,
-                                std::span<const vmm::access_grant> grants) {
-    return at_step([&] { return fake_driver::set_access(range, grants); });
-  }
-  [[nodiscard]] auto get_access(vmm::address at, vmm::location grantee) {
-    return at_step([&] { return fake_driver::get_access(at, grantee); });
-  }
+  VMM_STEP(query_granularity, (const vmm::physical_request& request), request)
+  VMM_STEP(query_memory, (vmm::location where), where)
+  VMM_STEP(reserve, (const vmm::reserve_request& request), request)
+  VMM_STEP(free_reservation, (vmm::address_range range), range)
+  VMM_STEP(create, (const vmm::physical_request& request), request)
+  VMM_STEP(release, (vmm::physical_handle handle), handle)
+  VMM_STEP(map, (const vmm::map_request& request), request)
+  VMM_STEP(unmap, (vmm::address_range range), range)
+  VMM_STEP(set_access, (vmm::address_range range, std::span<const vmm::access_grant> grants), range,
+           grants)
+  VMM_STEP(get_access, (vmm::address at, vmm::location grantee), at, grantee)
 
-  [[nodiscard]] auto create_stream() {
-    return at_step([&] { return fake_driver::create_stream(); });
-  }
-  [[nodiscard]] auto destroy_stream(vmm::stream_handle stream) {
-    return at_step([&] { return fake_driver::destroy_stream(stream); });
-  }
-  [[nodiscard]] auto synchronize_stream(vmm::stream_handle stream) {
-    return at_step([&] { return fake_driver::synchronize_stream(stream); });
-  }
-  [[nodiscard]] auto create_event() {
-    return at_step([&] { return fake_driver::create_event(); });
-  }
-  [[nodiscard]] auto destroy_event(vmm::event_handle event) {
-    return at_step([&] { return fake_driver::destroy_event(event); });
-  }
-  [[nodiscard]] auto record_event(vmm::event_handle event, vmm::stream_handle stream) {
-    return at_step([&] { return fake_driver::record_event(event, stream); });
-  }
-  [[nodiscard]] auto record_all(vmm::event_handle event) {
-    return at_step([&] { return fake_driver::record_all(event); });
-  }
-  [[nodiscard]] auto synchronize_all() {
-    return at_step([&] { return fake_driver::synchronize_all(); });
-  }
-  [[nodiscard]] auto query_event(vmm::event_handle event) {
-    return at_step([&] { return fake_driver::query_event(event); });
-  }
-  [[nodiscard]] auto wait_event(vmm::stream_handle stream, vmm::event_handle event) {
-    return at_step([&] { return fake_driver::wait_event(stream, event); });
-  }
-  [[nodiscard]] auto synchronize_event(vmm::event_handle event) {
-    return at_step([&] { return fake_driver::synchronize_event(event); });
-  }
+  VMM_STEP(create_stream, ())
+  VMM_STEP(destroy_stream, (vmm::stream_handle stream), stream)
+  VMM_STEP(synchronize_stream, (vmm::stream_handle stream), stream)
+  VMM_STEP(create_event, ())
+  VMM_STEP(destroy_event, (vmm::event_handle event), event)
+  VMM_STEP(record_event, (vmm::event_handle event, vmm::stream_handle stream), event, stream)
+  VMM_STEP(record_all, (vmm::event_handle event), event)
+  VMM_STEP(synchronize_all, ())
+  VMM_STEP(query_event, (vmm::event_handle event), event)
+  VMM_STEP(wait_event, (vmm::stream_handle stream, vmm::event_handle event), stream, event)
+  VMM_STEP(synchronize_event, (vmm::event_handle event), event)
 
-  [[nodiscard]] auto query_capture(vmm::stream_handle stream) {
-    return at_step([&] { return fake_driver::query_capture(stream); });
-  }
+  VMM_STEP(query_capture, (vmm::stream_handle stream), stream)
   [[nodiscard]] bool is_uncaptured(vmm::stream_handle stream) noexcept {
     return at_step([&] { return fake_driver::is_uncaptured(stream); });
   }
@@ -143,34 +104,17 @@ class scheduled_driver : public vmm::fake_driver {
     return unseen([&] { return fake_driver::exchange_capture_mode(mode); });
   }
 
-  [[nodiscard]] auto copy(const vmm::copy_request& request) {
-    return at_step([&] { return fake_driver::copy(request); });
-  }
-  [[nodiscard]] auto fill(const vmm::fill_request& request) {
-    return at_step([&] { return fake_driver::fill(request); });
-  }
-  [[nodiscard]] auto write(vmm::address at, std::span<const std::byte> source) {
-    return at_step([&] { return fake_driver::write(at, source); });
-  }
-  [[nodiscard]] auto read(std::span<std::byte> target, vmm::address at) {
-    return at_step([&] { return fake_driver::read(target, at); });
-  }
+  VMM_STEP(copy, (const vmm::copy_request& request), request)
+  VMM_STEP(fill, (const vmm::fill_request& request), request)
+  VMM_STEP(write, (vmm::address at, std::span<const std::byte> source), at, source)
+  VMM_STEP(read, (std::span<std::byte> target, vmm::address at), target, at)
 
-  [[nodiscard]] auto launch(vmm::stream_handle stream, const vmm::fake::kernel& what) {
-    return at_step([&] { return fake_driver::launch(stream, what); });
-  }
-  [[nodiscard]] auto begin_capture(vmm::stream_handle stream, vmm::capture_mode mode) {
-    return at_step([&] { return fake_driver::begin_capture(stream, mode); });
-  }
-  [[nodiscard]] auto end_capture(vmm::stream_handle stream) {
-    return at_step([&] { return fake_driver::end_capture(stream); });
-  }
-  [[nodiscard]] auto launch_graph(vmm::fake::graph_handle graph, vmm::stream_handle stream) {
-    return at_step([&] { return fake_driver::launch_graph(graph, stream); });
-  }
-  [[nodiscard]] auto destroy_graph(vmm::fake::graph_handle graph) {
-    return at_step([&] { return fake_driver::destroy_graph(graph); });
-  }
+  VMM_STEP(launch, (vmm::stream_handle stream, const vmm::fake::kernel& what), stream, what)
+  VMM_STEP(begin_capture, (vmm::stream_handle stream, vmm::capture_mode mode), stream, mode)
+  VMM_STEP(end_capture, (vmm::stream_handle stream), stream)
+  VMM_STEP(launch_graph, (vmm::fake::graph_handle graph, vmm::stream_handle stream), graph, stream)
+  VMM_STEP(destroy_graph, (vmm::fake::graph_handle graph), graph)
+#undef VMM_STEP
   /// Finishes the next work of one stream that has some that can finish; which one, `number` says.
   void finish_some(std::uint64_t number) {
     at_step([&] {
