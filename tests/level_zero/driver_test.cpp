@@ -37,13 +37,13 @@ TEST_F(LevelZero, DescribesItsDevice) {
 }
 
 TEST_F(LevelZero, OpensEachDeviceByItsNumber) {
-  auto second = *level_zero_driver::open({.device = 1, .loader_library = VMM_ZE_WITNESS});
+  auto second = *opened(1);
   EXPECT_TRUE(second.home() == vmm::device(1));
   const auto memory = second.create({.size_bytes = unit, .where = second.home()});
   ASSERT_TRUE(memory);
   EXPECT_LT(fake().query_memory(vmm::device(1))->free_bytes,
             fake().query_memory(vmm::device(0))->free_bytes);
-  const auto third = level_zero_driver::open({.device = 2, .loader_library = VMM_ZE_WITNESS});
+  const auto third = opened(2);
   EXPECT_EQ(third.error().code, errc::unavailable);
   EXPECT_TRUE(contains(vmm::describe(third.error()), "GPU 2 was requested"));
   EXPECT_TRUE(contains(vmm::describe(third.error()), "see 2 GPUs"));
@@ -65,8 +65,7 @@ TEST_F(LevelZero, TheMaskOfDevicesIsKept) {
     create();
     EXPECT_LT(fake().query_memory(vmm::device(each.first))->free_bytes,
               fake().query_memory(vmm::device(1 - each.first))->free_bytes);
-    const auto behind =
-        level_zero_driver::open({.device = each.shown_count, .loader_library = VMM_ZE_WITNESS});
+    const auto behind = opened(each.shown_count);
     ASSERT_FALSE(behind);
     const std::string text = vmm::describe(behind.error());
     const bool names_the_mask = text.find("ZE_AFFINITY_MASK is '") != std::string::npos;
@@ -74,24 +73,22 @@ TEST_F(LevelZero, TheMaskOfDevicesIsKept) {
   }
   ::setenv("ZE_AFFINITY_MASK", "7", 1);
   start(nullptr);
-  const auto none = level_zero_driver::open({.loader_library = VMM_ZE_WITNESS});
+  const auto none = opened();
   ::unsetenv("ZE_AFFINITY_MASK");
   ASSERT_FALSE(none);
   EXPECT_TRUE(contains(none.error().detail, "see no GPU"));
 }
 
 TEST_F(LevelZero, ADriverIsChosenByItsNumber) {
-  const auto first =
-      *level_zero_driver::open({.device = 1, .driver = 0, .loader_library = VMM_ZE_WITNESS});
+  const auto first = *opened(1, 0);
   EXPECT_TRUE(first.home() == vmm::device(1));
   EXPECT_EQ(first.description().driver_number, 0);
-  const auto none = level_zero_driver::open({.driver = 1, .loader_library = VMM_ZE_WITNESS});
+  const auto none = opened(0, 1);
   EXPECT_EQ(none.error().code, errc::unavailable);
   EXPECT_NE(std::string(none.error().detail).find("::driver is 1, and the loader has 1 driver;"),
             std::string::npos)
       << none.error().detail;
-  EXPECT_EQ(level_zero_driver::open({.driver = -2, .loader_library = VMM_ZE_WITNESS}).error().code,
-            errc::bad_option);
+  EXPECT_EQ(opened(0, -2).error().code, errc::bad_option);
 }
 
 // A GPU that goes between the two calls that list them leaves no handle.
@@ -100,49 +97,45 @@ TEST_F(LevelZero, FewerDevicesThanWereCounted) {
   start(&leaving);
   open();
   for (const std::int32_t gone : {1, 2}) {
-    EXPECT_EQ(
-        level_zero_driver::open({.device = gone, .loader_library = VMM_ZE_WITNESS}).error().code,
-        errc::unavailable);
+    EXPECT_EQ(opened(gone).error().code, errc::unavailable);
   }
 }
 
 TEST_F(LevelZero, WithoutADeviceItSaysSo) {
   const vmm_ze_setup none{.device_count_less_two = -2};
   start(&none);
-  const auto opened = level_zero_driver::open({.loader_library = VMM_ZE_WITNESS});
-  EXPECT_EQ(opened.error().code, errc::unavailable);
-  EXPECT_TRUE(contains(opened.error().detail, "see no GPU"));
+  const auto made = opened();
+  EXPECT_EQ(made.error().code, errc::unavailable);
+  EXPECT_TRUE(contains(made.error().detail, "see no GPU"));
 }
 
 TEST_F(LevelZero, ADeviceWithoutVirtualMemoryIsRefused) {
   const vmm_ze_setup none{.no_vmm = true};
   start(&none);
-  const auto opened = level_zero_driver::open({.loader_library = VMM_ZE_WITNESS});
-  EXPECT_EQ(opened.error().code, errc::not_supported);
-  EXPECT_STREQ(opened.error().native_name, "ZE_RESULT_ERROR_UNSUPPORTED_FEATURE");
-  EXPECT_TRUE(contains(opened.error().detail, "no virtual memory"));
+  const auto made = opened();
+  EXPECT_EQ(made.error().code, errc::not_supported);
+  EXPECT_STREQ(made.error().native_name, "ZE_RESULT_ERROR_UNSUPPORTED_FEATURE");
+  EXPECT_TRUE(contains(made.error().detail, "no virtual memory"));
 }
 
 TEST_F(LevelZero, ADriverThatDoesNotStartIsNamed) {
   simulated().fail("zeInit", ZE_RESULT_ERROR_DEVICE_LOST, 1, true);
-  const auto opened = level_zero_driver::open({.loader_library = VMM_ZE_WITNESS});
+  const auto made = opened();
   if (simulated().calls("zeInit") == 0) GTEST_SKIP() << "this loader starts a driver once";
-  EXPECT_EQ(opened.error().code, errc::unavailable);
-  EXPECT_STREQ(opened.error().native_name, "ZE_RESULT_ERROR_DEVICE_LOST");
+  EXPECT_EQ(made.error().code, errc::unavailable);
+  EXPECT_STREQ(made.error().native_name, "ZE_RESULT_ERROR_DEVICE_LOST");
 }
 
 TEST_F(LevelZero, DemandPagesAreSaid) {
   EXPECT_FALSE(driver().feature_set().lazy_commit);
   const vmm_ze_setup lazy{.on_demand_pages = true};
   start(&lazy);
-  open();
   EXPECT_TRUE(driver().feature_set().lazy_commit);
 }
 
 // ---- addresses and memory -----------------------------------------------------------------------
 
 TEST_F(LevelZero, ThePageSizeDependsOnTheSize) {
-  open();
   const auto of = [&](std::uint64_t size_bytes) {
     return *driver().query_granularity({.size_bytes = size_bytes, .where = driver().home()});
   };
@@ -160,7 +153,6 @@ TEST_F(LevelZero, ThePageSizeDependsOnTheSize) {
 TEST_F(LevelZero, AlignmentIsKeptWhereTheDriverKeepsNone) {
   const vmm_ze_setup shifted{.address_shift_bytes = small_unit};
   start(&shifted);
-  open();
   for (const std::uint64_t alignment : {std::uint64_t{0}, unit, 64 * unit}) {
     const auto range = *driver().reserve({.size_bytes = 3 * unit, .alignment_bytes = alignment});
     EXPECT_EQ(range.base.value % (alignment == 0 ? unit : alignment), 0u);
@@ -179,7 +171,6 @@ TEST_F(LevelZero, AlignmentIsKeptWhereTheDriverKeepsNone) {
 TEST_F(LevelZero, ADriverThatTakesWishesLiterallyIsAskedForAnyAddress) {
   const vmm_ze_setup strict{.hint_or_nothing = true};
   start(&strict);
-  open();
   const auto range = driver().reserve({.size_bytes = unit, .hint = {5 * unit}});
   if (range) {  // this loader's layer takes a null start
     EXPECT_EQ(simulated().calls("zeVirtualMemReserve"), 3u) << "there, elsewhere, anywhere";
@@ -195,14 +186,12 @@ TEST_F(LevelZero, ADriverThatTakesWishesLiterallyIsAskedForAnyAddress) {
 TEST_F(LevelZero, ADriverThatGivesNothingIsNotBelieved) {
   const vmm_ze_setup no_address{.gives_no_address = true};
   start(&no_address);
-  open();
   const auto range = driver().reserve({.size_bytes = unit});
   EXPECT_EQ(range.error().code, errc::internal);
   EXPECT_TRUE(contains(range.error().detail, "without a value"));
 
   const vmm_ze_setup no_memory{.gives_no_memory = true};
   start(&no_memory);
-  open();
   EXPECT_EQ(driver().create({.size_bytes = unit, .where = driver().home()}).error().code,
             errc::internal);
   const auto info = driver().query_memory(driver().home());
@@ -212,7 +201,6 @@ TEST_F(LevelZero, ADriverThatGivesNothingIsNotBelieved) {
 TEST_F(LevelZero, AddressesThatAreGivenTwiceAreRefused) {
   const vmm_ze_setup repeating{.repeats_address = true};
   start(&repeating);
-  open();
   const auto range = *driver().reserve({.size_bytes = 2 * unit});
   EXPECT_EQ(driver().reserve({.size_bytes = unit}).error().code, errc::internal);
   EXPECT_EQ(fake().resource_counts().reservations, 1u)
@@ -263,7 +251,6 @@ TEST_F(LevelZero, EveryCodeHasTheNameThatTheHeaderGivesIt) {
 // ---- rights -------------------------------------------------------------------------------------
 
 TEST_F(LevelZero, TheDriverMapsWhenRightsAreGiven) {
-  open();
   const vmm::address_range range = mapped(3);
   EXPECT_EQ(simulated().calls("zeVirtualMemMap"), 0u);
   ASSERT_TRUE(allow(range, access::read_write));
@@ -279,9 +266,7 @@ TEST_F(LevelZero, TheDriverMapsWhenRightsAreGiven) {
 }
 
 TEST_F(LevelZero, ContentsOutliveRightsThatAreTaken) {
-  open();
-  const vmm::address_range range = mapped(1);
-  ASSERT_TRUE(allow(range, access::read_write));
+  const vmm::address_range range = usable(1);
   const std::vector<std::byte> written(64, std::byte{42});
   ASSERT_TRUE(driver().write(range.base, written));
   ASSERT_TRUE(allow(range, access::none));
@@ -292,7 +277,6 @@ TEST_F(LevelZero, ContentsOutliveRightsThatAreTaken) {
 }
 
 TEST_F(LevelZero, RightsThatNoDriverPromisesAreRefused) {
-  open();
   const vmm::address_range range = mapped(1);
   EXPECT_EQ(allow(range, access::read).error().code, errc::not_supported);
   const vmm::access_grant other[] = {{vmm::device(1), access::read_write}};
@@ -301,7 +285,6 @@ TEST_F(LevelZero, RightsThatNoDriverPromisesAreRefused) {
 }
 
 TEST_F(LevelZero, AFailureMidwayIsUndone) {
-  open();
   const vmm::address_range range = mapped(4);
   ASSERT_TRUE(allow({range.base + unit, unit}, access::read_write));
   simulated().fail("zeVirtualMemMap", ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, 3, false);
@@ -320,7 +303,6 @@ TEST_F(LevelZero, AFailureMidwayIsUndone) {
 }
 
 TEST_F(LevelZero, WhatCannotBeUndoneIsALostDevice) {
-  open();
   const vmm::address_range range = mapped(2);
   simulated().fail("zeVirtualMemMap", ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, 2, false);
   // The first unmap is of the mapping that failed.
@@ -336,9 +318,7 @@ TEST_F(LevelZero, WhatCannotBeUndoneIsALostDevice) {
 // A native event may be set back only when neither a signal nor a wait needs it: the simulated
 // driver would note it.
 TEST_F(LevelZero, NativeEventsAreUsedAgain) {
-  open();
-  const vmm::address_range range = mapped(2);
-  ASSERT_TRUE(allow(range, access::read_write));
+  const vmm::address_range range = usable(2);
   const vmm::stream_handle streams[] = {*driver().create_stream(), *driver().create_stream()};
   const vmm::event_handle event = *driver().create_event();
   for (int round = 0; round < 1000; ++round) {
@@ -358,7 +338,6 @@ TEST_F(LevelZero, NativeEventsAreUsedAgain) {
 
 // A stream that is busy for a millisecond waits for an event whose signal has long been seen.
 TEST_F(LevelZero, AQueuedWaitKeepsItsNativeEvent) {
-  open();
   constexpr std::uint64_t large_bytes = 4ull << 30;
   const auto range = *driver().reserve({.size_bytes = large_bytes});
   ASSERT_TRUE(driver().map({range.base, large_bytes, create(large_bytes), 0}));
@@ -381,8 +360,7 @@ TEST_F(LevelZero, AQueuedWaitKeepsItsNativeEvent) {
 TEST_F(LevelZero, StuckWorkHoldsOnlyItsOwnEvents) {
   open();
   fake().set_manual(true);
-  const vmm::address_range range = mapped(1);
-  ASSERT_TRUE(allow(range, access::read_write));
+  const vmm::address_range range = usable(1);
   const vmm::stream_handle stuck = *driver().create_stream();
   const vmm::event_handle event = *driver().create_event();
   ASSERT_TRUE(driver().fill({range, 1, stuck}));
@@ -412,8 +390,7 @@ TEST_F(LevelZero, WaitsWithoutAnEndTakeBoundedEvents) {
 TEST_F(LevelZero, ADestroyedStreamFinishesFirst) {
   open();
   fake().set_manual(true);
-  const vmm::address_range range = mapped(1);
-  ASSERT_TRUE(allow(range, access::read_write));
+  const vmm::address_range range = usable(1);
   const vmm::stream_handle stream = *driver().create_stream();
   ASSERT_TRUE(driver().fill({range, 9, stream}));
   const std::uint64_t lists = fake().resource_counts().streams;
@@ -428,9 +405,7 @@ TEST_F(LevelZero, ADestroyedStreamFinishesFirst) {
 }
 
 TEST_F(LevelZero, ACopyOntoItselfIsRefused) {
-  open();
-  const vmm::address_range range = mapped(1);
-  ASSERT_TRUE(allow(range, access::read_write));
+  const vmm::address_range range = usable(1);
   const auto plain = vmm::stream_handle::default_stream;
   EXPECT_EQ(driver().copy({range.base + 64, range.base, 65, plain}).error().code,
             errc::invalid_argument);
@@ -445,7 +420,6 @@ TEST_F(LevelZero, TheDefaultStreamStays) {
 }
 
 TEST_F(LevelZero, HandlesThatAreNotLiveAreRefused) {
-  open();
   const auto stream = static_cast<vmm::stream_handle>(77);
   const auto event = static_cast<vmm::event_handle>(77);
   const auto plain = vmm::stream_handle::default_stream;
@@ -462,7 +436,6 @@ TEST_F(LevelZero, HandlesThatAreNotLiveAreRefused) {
 // ---- life ---------------------------------------------------------------------------------------
 
 TEST_F(LevelZero, WhatIsLeftGoesWithTheObject) {
-  open();
   const vmm::address_range range = mapped(3);
   ASSERT_TRUE(allow({range.base, unit}, access::read_write));
   static_cast<void>(driver().create_stream());
@@ -473,8 +446,7 @@ TEST_F(LevelZero, WhatIsLeftGoesWithTheObject) {
 TEST_F(LevelZero, AnObjectThatGoesWaitsForItsOwnMarkers) {
   open();
   fake().set_manual(true);
-  const vmm::address_range range = mapped(1);
-  ASSERT_TRUE(allow(range, access::read_write));
+  const vmm::address_range range = usable(1);
   const vmm::stream_handle working = *driver().create_stream();
   const vmm::stream_handle waiting = *driver().create_stream();
   const vmm::stream_handle leaving = *driver().create_stream();
@@ -497,10 +469,8 @@ TEST_F(LevelZero, AFinishedObjectAsksForNothingWhenItGoes) {
 }
 
 TEST_F(LevelZero, WhatBelongsToAnotherObjectIsRefused) {
-  open();
-  auto other = *level_zero_driver::open({.loader_library = VMM_ZE_WITNESS});
-  const vmm::address_range range = mapped(1);
-  ASSERT_TRUE(allow(range, access::read_write));
+  auto other = *opened();
+  const vmm::address_range range = usable(1);
   const vmm::physical_handle memory = create();
   const vmm::stream_handle stream = *driver().create_stream();
   const vmm::event_handle event = *driver().create_event();
@@ -522,14 +492,12 @@ TEST_F(LevelZero, WhatBelongsToAnotherObjectIsRefused) {
 
 // Each object has a context of its own; the driver and the loader stay for the other one.
 TEST_F(LevelZero, TwoDevicesGoIndependently) {
-  open();
-  auto second = *level_zero_driver::open({.device = 1, .loader_library = VMM_ZE_WITNESS});
+  auto second = *opened(1);
   EXPECT_NE(driver().native_context(), second.native_context());
   EXPECT_NE(driver().native_device(), second.native_device());
   const vmm::physical_request elsewhere{.size_bytes = unit, .where = vmm::device(0)};
   EXPECT_EQ(second.create(elsewhere).error().code, errc::not_supported);
-  const vmm::address_range range = mapped(1);
-  ASSERT_TRUE(allow(range, access::read_write));
+  const vmm::address_range range = usable(1);
   const auto its_range = *second.reserve({.size_bytes = unit});
   EXPECT_FALSE(its_range.overlaps(range)) << "all devices share one address space";
   std::array<std::byte, 4> bytes{std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4}};
@@ -544,8 +512,7 @@ TEST_F(LevelZero, TwoDevicesGoIndependently) {
 }
 
 TEST_F(LevelZero, AnObjectMovesOverAnotherOne) {
-  open();
-  auto second = *level_zero_driver::open({.device = 1, .loader_library = VMM_ZE_WITNESS});
+  auto second = *opened(1);
   ASSERT_TRUE(second.reserve({.size_bytes = unit}));
   static_cast<void>(mapped(1));
   driver() = std::move(second);
@@ -556,7 +523,6 @@ TEST_F(LevelZero, AnObjectMovesOverAnotherOne) {
 
 TEST_F(LevelZero, AnObjectThatWasMovedFromEndsTheProcess) {
   GTEST_FLAG_SET(death_test_style, "fast");
-  open();
   level_zero_driver target = std::move(driver());
   EXPECT_DEATH(static_cast<void>(driver().home()), "moved from is used");
   EXPECT_DEATH(static_cast<void>(driver().reserve({.size_bytes = unit})), "moved from is used");
@@ -577,10 +543,9 @@ TEST_F(LevelZero, ObjectsComeAndGoInSeveralThreads) {
   std::atomic<int> failed_count = 0;
   in_threads(4, [&](int which) {
     for (int round = 0; round < 10; ++round) {
-      auto opened =
-          level_zero_driver::open({.device = which % 2, .loader_library = VMM_ZE_WITNESS});
-      const bool works = opened && opened->reserve({.size_bytes = unit}) &&
-                         opened->create({.size_bytes = unit, .where = opened->home()});
+      auto made = opened(which % 2);
+      const bool works = made && made->reserve({.size_bytes = unit}) &&
+                         made->create({.size_bytes = unit, .where = made->home()});
       failed_count += works ? 0 : 1;
     }
   });
@@ -589,9 +554,7 @@ TEST_F(LevelZero, ObjectsComeAndGoInSeveralThreads) {
 
 // Streams and events end while other threads wait for them: the waiting threads hold the points.
 TEST_F(LevelZero, StreamsAndEventsEndUnderThoseThatWait) {
-  open();
-  const vmm::address_range range = mapped(1);
-  ASSERT_TRUE(allow(range, access::read_write));
+  const vmm::address_range range = usable(1);
   for (int round = 0; round < 50; ++round) {
     const vmm::stream_handle stream = *driver().create_stream();
     const vmm::event_handle event = *driver().create_event();
@@ -640,8 +603,7 @@ TEST_F(LevelZero, ThreadsWorkBesideEachOther) {
 TEST_F(LevelZero, BytesAreOrderedWithNoStream) {
   open();
   fake().set_manual(true);
-  const vmm::address_range range = mapped(1);
-  ASSERT_TRUE(allow(range, access::read_write));
+  const vmm::address_range range = usable(1);
   constexpr auto stream = vmm::stream_handle::default_stream;
   const std::array written{std::byte{1}, std::byte{2}, std::byte{3}};
   std::array<std::byte, 3> seen{};
@@ -663,7 +625,6 @@ TEST_F(LevelZero, BytesAreOrderedWithNoStream) {
 // ---- the layer, the end, the engine -------------------------------------------------------------
 
 TEST_F(LevelZero, AForkedChildIsRefused) {
-  open();
   const vmm::address_range range = mapped(1);
   const pid_t child = fork();
   ASSERT_GE(child, 0);
@@ -687,7 +648,6 @@ TEST_F(LevelZero, AForkedChildIsRefused) {
 
 // The witness detects a refusal that no driver made: here is one.
 TEST_F(LevelZero, TheWitnessSeesTheLayersComplaints) {
-  open();
   const auto map = simulated().find<decltype(zeVirtualMemMap)>("zeVirtualMemMap");
   const auto context = reinterpret_cast<ze_context_handle_t>(driver().native_context());
   EXPECT_NE(map(context, nullptr, unit, nullptr, 0, ZE_MEMORY_ACCESS_ATTRIBUTE_READWRITE),
@@ -698,7 +658,6 @@ TEST_F(LevelZero, TheWitnessSeesTheLayersComplaints) {
 
 // A null start is accepted only if the driver itself refused another one just before.
 TEST_F(LevelZero, TheWitnessTakesNoNullStartForGranted) {
-  open();
   const auto reserve = simulated().find<decltype(zeVirtualMemReserve)>("zeVirtualMemReserve");
   const auto context = reinterpret_cast<ze_context_handle_t>(driver().native_context());
   void* base = nullptr;
@@ -714,7 +673,6 @@ TEST_F(LevelZero, TheWitnessTakesNoNullStartForGranted) {
 
 // The engine above: blocks come, move and go through this backend's capabilities.
 TEST_F(LevelZero, AManagerWorksOnIt) {
-  open();
   {
     vmm::manager memory(driver());
     ASSERT_TRUE(memory.set_up());
@@ -733,7 +691,6 @@ TEST_F(LevelZero, AManagerWorksOnIt) {
 // A vector that is full grows from 16 MiB to 32 MiB, more than once over the same memory: its bytes
 // are where they were, and the zeros that a resize queued are waited for before they are written.
 TEST_F(LevelZero, AVectorKeepsItsBytesWhenItGrows) {
-  open();
   constexpr std::uint64_t count = (16ull << 20) / sizeof(std::uint64_t);
   constexpr std::uint64_t part_count = 1ull << 16;
   {

@@ -32,8 +32,10 @@ struct OpenedDriver : testing::Test {
     simulated().reset(setup);
     simulated().clear_complaints();
   }
-  static vmm::result<vmm::level_zero_driver> opened() {
-    return vmm::level_zero_driver::open({.loader_library = VMM_ZE_WITNESS});
+  static vmm::result<vmm::level_zero_driver> opened(std::int32_t device = 0,
+                                                    std::int32_t of_driver = -1) {
+    return vmm::level_zero_driver::open(
+        {.device = device, .driver = of_driver, .loader_library = VMM_ZE_WITNESS});
   }
   void open() {
     auto made = opened();
@@ -61,6 +63,12 @@ struct OpenedDriver : testing::Test {
     for (std::uint64_t i = 0; i < count; ++i)
       EXPECT_TRUE(driver().map({range->base + i * unit, unit, create(), 0}));
     return *range;
+  }
+  // With the right to read and write.
+  vmm::address_range usable(std::uint64_t count) {
+    const vmm::address_range range = mapped(count);
+    EXPECT_TRUE(allow(range, vmm::access::read_write));
+    return range;
   }
   std::optional<vmm::level_zero_driver> driver_;
 };

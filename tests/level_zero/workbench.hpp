@@ -6,10 +6,7 @@
 // libraries.
 #pragma once
 
-#include <dlfcn.h>
-
-#include <cstdlib>
-
+#include "../support/loaded_library.hpp"
 #include "driver/controls.h"
 
 namespace ze_test {
@@ -17,52 +14,37 @@ namespace ze_test {
 /// The controls; the libraries stay loaded to the end of the process. The loader reads its
 /// variables once: they are set before it is loaded.
 class controls {
+  loaded_library driver_, witness_;
+
  public:
   /// `names` are the drivers that the loader is to load, with commas; the controls are `of` one.
-  explicit controls(const char* names = VMM_ZE_DRIVER, const char* of = VMM_ZE_DRIVER) {
-    ::setenv("ZE_ENABLE_ALT_DRIVERS", names, 1);
-    ::setenv("ZE_ENABLE_VALIDATION_LAYER", "1", 1);
-    ::setenv("ZE_ENABLE_PARAMETER_VALIDATION", "1", 1);
-    ::setenv("ZE_ENABLE_LOADER_INTERCEPT", "1", 1);
-    void* const driver = dlopen(of, RTLD_NOW | RTLD_LOCAL);
-    void* const witness = dlopen(VMM_ZE_WITNESS, RTLD_NOW | RTLD_LOCAL);
-    if (driver == nullptr || witness == nullptr) std::abort();
-    bind(driver, reset, "vmm_ze_reset");
-    bind(driver, fake, "vmm_ze_fake");
-    bind(driver, fail, "vmm_ze_fail");
-    bind(driver, clear_failures, "vmm_ze_clear_failures");
-    bind(driver, calls, "vmm_ze_calls");
-    bind(driver, misuse, "vmm_ze_misuse");
-    bind(witness, complaints, "vmm_witness_complaints");
-    bind(witness, witnessed, "vmm_witness_calls");
-    bind(witness, clear_complaints, "vmm_witness_clear");
-    bind(witness, notify, "vmm_witness_notify");
-    find_ = witness;
-  }
+  explicit controls(const char* names = VMM_ZE_DRIVER, const char* of = VMM_ZE_DRIVER)
+      : driver_(prepared(names, of)), witness_(VMM_ZE_WITNESS) {}
   /// One of Level Zero's own calls, through the witness.
   template <class Function>
   [[nodiscard]] Function* find(const char* symbol) const {
-    return reinterpret_cast<Function*>(dlsym(find_, symbol));
+    return witness_.find<Function>(symbol);
   }
 
-  decltype(&vmm_ze_reset) reset = nullptr;
-  decltype(&vmm_ze_fake) fake = nullptr;
-  decltype(&vmm_ze_fail) fail = nullptr;
-  decltype(&vmm_ze_clear_failures) clear_failures = nullptr;
-  decltype(&vmm_ze_calls) calls = nullptr;
-  decltype(&vmm_ze_misuse) misuse = nullptr;
-  decltype(&vmm_witness_complaints) complaints = nullptr;
-  decltype(&vmm_witness_calls) witnessed = nullptr;
-  decltype(&vmm_witness_clear) clear_complaints = nullptr;
-  decltype(&vmm_witness_notify) notify = nullptr;
+  decltype(&vmm_ze_reset) reset = driver_.symbol("vmm_ze_reset");
+  decltype(&vmm_ze_fake) fake = driver_.symbol("vmm_ze_fake");
+  decltype(&vmm_ze_fail) fail = driver_.symbol("vmm_ze_fail");
+  decltype(&vmm_ze_clear_failures) clear_failures = driver_.symbol("vmm_ze_clear_failures");
+  decltype(&vmm_ze_calls) calls = driver_.symbol("vmm_ze_calls");
+  decltype(&vmm_ze_misuse) misuse = driver_.symbol("vmm_ze_misuse");
+  decltype(&vmm_witness_complaints) complaints = witness_.symbol("vmm_witness_complaints");
+  decltype(&vmm_witness_calls) witnessed = witness_.symbol("vmm_witness_calls");
+  decltype(&vmm_witness_clear) clear_complaints = witness_.symbol("vmm_witness_clear");
+  decltype(&vmm_witness_notify) notify = witness_.symbol("vmm_witness_notify");
 
  private:
-  template <class Function>
-  static void bind(void* library, Function& into, const char* symbol) {
-    into = reinterpret_cast<Function>(dlsym(library, symbol));
-    if (into == nullptr) std::abort();
+  static const char* prepared(const char* names, const char* of) {
+    ::setenv("ZE_ENABLE_ALT_DRIVERS", names, 1);
+    for (const char* layer : {"ZE_ENABLE_VALIDATION_LAYER", "ZE_ENABLE_PARAMETER_VALIDATION",
+                              "ZE_ENABLE_LOADER_INTERCEPT"})
+      ::setenv(layer, "1", 1);
+    return of;
   }
-  void* find_ = nullptr;
 };
 
 inline const controls& simulated() {

@@ -1,12 +1,13 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The failures that a test plans for calls of a driver that stands in for a real one. Thread
-// safety: under the driver's mutex.
+// What drivers that stand in for a real one share: the failures that a test plans for their calls,
+// and their state under its mutex.
 #pragma once
 
 #include "../../tools/program/standard.hpp"
 
+/// Thread safety: under the driver's mutex.
 template <class Code>
 class planned_failures {
  public:
@@ -38,4 +39,16 @@ class planned_failures {
     bool forever = false;
   };
   std::vector<plan> plans_;
+};
+
+/// A driver's state, with its mutex held.
+template <class State>
+class locked {
+ public:
+  explicit locked(State& state) : state_(state), hold_(state.mutex) {}
+  [[nodiscard]] State* operator->() const noexcept { return &state_; }
+
+ private:
+  State& state_;
+  std::lock_guard<std::mutex> hold_;
 };

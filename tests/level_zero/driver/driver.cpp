@@ -149,9 +149,7 @@ ze_result_t ZE_APICALL device_get_queue_groups(ze_device_handle_t, std::uint32_t
 ze_result_t ZE_APICALL context_create(ze_driver_handle_t, const ze_context_desc_t*,
                                       ze_context_handle_t* context) {
   return answer("zeContextCreate", [&](auto&) {
-    state& s = the();
-    const std::lock_guard<std::mutex> hold(s.mutex);
-    ++s.object_count;
+    ++locked(the())->object_count;
     *context = new _ze_context_handle_t;
     return ZE_RESULT_SUCCESS;
   });
@@ -159,9 +157,7 @@ ze_result_t ZE_APICALL context_create(ze_driver_handle_t, const ze_context_desc_
 
 ze_result_t ZE_APICALL context_destroy(ze_context_handle_t context) {
   return answer("zeContextDestroy", [&](auto&) {
-    state& s = the();
-    const std::lock_guard<std::mutex> hold(s.mutex);
-    --s.object_count;
+    --locked(the())->object_count;
     delete context;
     return ZE_RESULT_SUCCESS;
   });
@@ -196,12 +192,11 @@ ze_result_t enter(const char* symbol) {
     std::fprintf(stderr, "the simulated driver: %s after its end\n", symbol);
     std::abort();
   }
-  state& s = the();
-  const std::lock_guard<std::mutex> hold(s.mutex);
+  const locked s(the());
   life.has_begun = true;
   ++calls_here;
-  ++s.calls[symbol];
-  return s.failures.strike(symbol).value_or(ZE_RESULT_SUCCESS);
+  ++s->calls[symbol];
+  return s->failures.strike(symbol).value_or(ZE_RESULT_SUCCESS);
 }
 
 ze_result_t leave(ze_result_t code) noexcept {
@@ -210,9 +205,8 @@ ze_result_t leave(ze_result_t code) noexcept {
 }
 
 void misused(const char* what) {
-  state& s = the();
-  const std::lock_guard<std::mutex> hold(s.mutex);
-  if (s.misuse.empty()) s.misuse = what;
+  const locked s(the());
+  if (s->misuse.empty()) s->misuse = what;
 }
 
 }  // namespace simulated
@@ -256,23 +250,18 @@ ze_result_t zeGetPhysicalMemProcAddrTable(ze_api_version_t, ze_physical_mem_ddit
   if (simulated::has_virtual_memory()) simulated::fill_memory(*to);
   return ZE_RESULT_SUCCESS;
 }
-ze_result_t zeGetCommandListProcAddrTable(ze_api_version_t, ze_command_list_dditable_t* to) {
-  simulated::fill_work(*to);
-  return ZE_RESULT_SUCCESS;
-}
-ze_result_t zeGetEventPoolProcAddrTable(ze_api_version_t, ze_event_pool_dditable_t* to) {
-  simulated::fill_work(*to);
-  return ZE_RESULT_SUCCESS;
-}
-ze_result_t zeGetEventProcAddrTable(ze_api_version_t, ze_event_dditable_t* to) {
-  simulated::fill_work(*to);
-  return ZE_RESULT_SUCCESS;
-}
+#define WORK_TABLE(name, type)                                         \
+  ze_result_t zeGet##name##ProcAddrTable(ze_api_version_t, type* to) { \
+    simulated::fill_work(*to);                                         \
+    return ZE_RESULT_SUCCESS;                                          \
+  }
+WORK_TABLE(CommandList, ze_command_list_dditable_t)
+WORK_TABLE(EventPool, ze_event_pool_dditable_t)
+WORK_TABLE(Event, ze_event_dditable_t)
+#undef WORK_TABLE
 
 // Tables of calls that this driver does not have: nothing is filled in. Loader 1.8 refuses a driver
 // that lacks one of these tables.
-#define EMPTY_TABLE(name) \
-  ze_result_t name##ProcAddrTable(ze_api_version_t, void*) { return ZE_RESULT_SUCCESS; }
 #define EMPTY_ZE_TABLE(name, type) \
   ze_result_t zeGet##name##ProcAddrTable(ze_api_version_t, type*) { return ZE_RESULT_SUCCESS; }
 EMPTY_ZE_TABLE(DeviceExp, ze_device_exp_dditable_t)
@@ -289,85 +278,54 @@ EMPTY_ZE_TABLE(Sampler, ze_sampler_dditable_t)
 EMPTY_ZE_TABLE(Mem, ze_mem_dditable_t)
 EMPTY_ZE_TABLE(FabricVertexExp, ze_fabric_vertex_exp_dditable_t)
 EMPTY_ZE_TABLE(FabricEdgeExp, ze_fabric_edge_exp_dditable_t)
-EMPTY_TABLE(zetGetDevice)
-EMPTY_TABLE(zetGetContext)
-EMPTY_TABLE(zetGetCommandList)
-EMPTY_TABLE(zetGetKernel)
-EMPTY_TABLE(zetGetModule)
-EMPTY_TABLE(zetGetDebug)
-EMPTY_TABLE(zetGetMetric)
-EMPTY_TABLE(zetGetMetricGroup)
-EMPTY_TABLE(zetGetMetricGroupExp)
-EMPTY_TABLE(zetGetMetricQuery)
-EMPTY_TABLE(zetGetMetricQueryPool)
-EMPTY_TABLE(zetGetMetricStreamer)
-EMPTY_TABLE(zetGetTracerExp)
-EMPTY_TABLE(zesGetDriver)
-EMPTY_TABLE(zesGetDevice)
-EMPTY_TABLE(zesGetScheduler)
-EMPTY_TABLE(zesGetPerformanceFactor)
-EMPTY_TABLE(zesGetPower)
-EMPTY_TABLE(zesGetFrequency)
-EMPTY_TABLE(zesGetEngine)
-EMPTY_TABLE(zesGetStandby)
-EMPTY_TABLE(zesGetFirmware)
-EMPTY_TABLE(zesGetMemory)
-EMPTY_TABLE(zesGetFabricPort)
-EMPTY_TABLE(zesGetTemperature)
-EMPTY_TABLE(zesGetPsu)
-EMPTY_TABLE(zesGetFan)
-EMPTY_TABLE(zesGetLed)
-EMPTY_TABLE(zesGetRas)
-EMPTY_TABLE(zesGetDiagnostics)
+ze_result_t vmm_ze_empty_table(ze_api_version_t, void*) { return ZE_RESULT_SUCCESS; }
+#define EMPTY(name) name##ProcAddrTable __attribute__((alias("vmm_ze_empty_table")))
+decltype(vmm_ze_empty_table) EMPTY(zetGetDevice), EMPTY(zetGetContext), EMPTY(zetGetCommandList),
+    EMPTY(zetGetKernel), EMPTY(zetGetModule), EMPTY(zetGetDebug), EMPTY(zetGetMetric),
+    EMPTY(zetGetMetricGroup), EMPTY(zetGetMetricGroupExp), EMPTY(zetGetMetricQuery),
+    EMPTY(zetGetMetricQueryPool), EMPTY(zetGetMetricStreamer), EMPTY(zetGetTracerExp),
+    EMPTY(zesGetDriver), EMPTY(zesGetDevice), EMPTY(zesGetScheduler),
+    EMPTY(zesGetPerformanceFactor), EMPTY(zesGetPower), EMPTY(zesGetFrequency), EMPTY(zesGetEngine),
+    EMPTY(zesGetStandby), EMPTY(zesGetFirmware), EMPTY(zesGetMemory), EMPTY(zesGetFabricPort),
+    EMPTY(zesGetTemperature), EMPTY(zesGetPsu), EMPTY(zesGetFan), EMPTY(zesGetLed),
+    EMPTY(zesGetRas), EMPTY(zesGetDiagnostics);
+#undef EMPTY
 #undef EMPTY_ZE_TABLE
-#undef EMPTY_TABLE
 
 // ---- the test's controls ------------------------------------------------------------------------
 
 unsigned long long vmm_ze_reset(const vmm_ze_setup* setup) {
-  simulated::state& s = simulated::the();
-  const std::lock_guard<std::mutex> hold(s.mutex);
-  auto& fake = *static_cast<vmm::fake_driver*>(s.fake.get());
+  const locked s(simulated::the());
+  auto& fake = *static_cast<vmm::fake_driver*>(s->fake.get());
   const vmm::fake::resource_counts left = fake.resource_counts();
-  const unsigned long long count = s.object_count + s.reserved.size() + left.reservations +
+  const unsigned long long count = s->object_count + s->reserved.size() + left.reservations +
                                    left.handles + left.mappings + left.streams + left.events;
-  s.setup = setup != nullptr ? *setup : vmm_ze_setup{};
-  s.reserved.clear();
-  s.last_reserved = 0;
-  s.calls.clear();
-  s.failures.clear();
-  s.misuse.clear();
-  s.object_count = 0;
-  simulated::start(s);
+  s->setup = setup != nullptr ? *setup : vmm_ze_setup{};
+  s->reserved.clear();
+  s->last_reserved = 0;
+  s->calls.clear();
+  s->failures.clear();
+  s->misuse.clear();
+  s->object_count = 0;
+  simulated::start(simulated::the());
   return count;
 }
 
 void* vmm_ze_fake() { return simulated::the().fake.get(); }
 
 void vmm_ze_fail(const char* symbol, int code, unsigned nth, bool forever) {
-  simulated::state& s = simulated::the();
-  const std::lock_guard<std::mutex> hold(s.mutex);
-  s.failures.add(symbol, code, nth, forever);
+  locked(simulated::the())->failures.add(symbol, code, nth, forever);
 }
 
-void vmm_ze_clear_failures() {
-  simulated::state& s = simulated::the();
-  const std::lock_guard<std::mutex> hold(s.mutex);
-  s.failures.clear();
-}
+void vmm_ze_clear_failures() { locked(simulated::the())->failures.clear(); }
 
 unsigned long long vmm_ze_calls(const char* symbol) {
-  simulated::state& s = simulated::the();
-  const std::lock_guard<std::mutex> hold(s.mutex);
-  const auto found = s.calls.find(std::string_view(symbol));
-  return found == s.calls.end() ? 0 : found->second;
+  const locked s(simulated::the());
+  const auto found = s->calls.find(std::string_view(symbol));
+  return found == s->calls.end() ? 0 : found->second;
 }
 
-const char* vmm_ze_misuse() {
-  simulated::state& s = simulated::the();
-  const std::lock_guard<std::mutex> hold(s.mutex);
-  return s.misuse.c_str();
-}
+const char* vmm_ze_misuse() { return locked(simulated::the())->misuse.c_str(); }
 
 void vmm_ze_last(unsigned long long* count, int* code) {
   *count = simulated::calls_here;

@@ -53,10 +53,9 @@ ze_result_t ZE_APICALL reserve(ze_context_handle_t, const void* start, std::size
       static_cast<void>(fake.free_reservation(*range));
       return ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
     }
-    state& s = the();
-    const std::lock_guard<std::mutex> hold(s.mutex);
-    s.last_reserved = range->base.value + shift;
-    s.reserved[s.last_reserved] = size;
+    const locked s(the());
+    s->last_reserved = range->base.value + shift;
+    s->reserved[s->last_reserved] = size;
     *base = reinterpret_cast<void*>(range->base.value + shift);
     return ZE_RESULT_SUCCESS;
   });
@@ -67,9 +66,8 @@ ze_result_t ZE_APICALL free_range(ze_context_handle_t, const void* at, std::size
     const std::uint64_t shift = the().setup.address_shift_bytes;
     const std::uint64_t more = shift == 0 ? 0 : unit_bytes;
     const auto outcome = fake.free_reservation({{at_of(at).value - shift}, size + more});
-    state& s = the();
-    const std::lock_guard<std::mutex> hold(s.mutex);
-    if (outcome) s.reserved.erase(at_of(at).value);
+    const locked s(the());
+    if (outcome) s->reserved.erase(at_of(at).value);
     return code_of(outcome);
   });
 }

@@ -8,13 +8,14 @@
 #include <level_zero/ze_api.h>
 
 #include "../../../tools/program/standard.hpp"
+#include "../../support/planned_failures.hpp"
 #include "controls.h"
 #include "detour.h"
 
 namespace {
 
 struct noted {
-  std::mutex lock;
+  std::mutex mutex;
   std::string complaints;
   unsigned long long calls = 0;
   std::map<std::string, void*, std::less<>> detours;
@@ -39,8 +40,8 @@ void* loader() {
 // Programs under test have no call for them: they are printed at their end.
 struct last_word {
   ~last_word() {
-    const std::lock_guard<std::mutex> hold(all().lock);
-    if (!all().complaints.empty()) std::fprintf(stderr, "witness: %s", all().complaints.c_str());
+    const locked n(all());
+    if (!n->complaints.empty()) std::fprintf(stderr, "witness: %s", n->complaints.c_str());
   }
 };
 const last_word last_words;
@@ -96,19 +97,16 @@ void note(const char* symbol, ze_result_t code, const reached& before) {
   const bool is_known_refusal = is_known(symbol, code);
   if (std::string_view(symbol) == "zeVirtualMemReserve")
     reserve_was_refused = code != ZE_RESULT_SUCCESS && is_drivers_own;
-  noted& n = all();
-  const std::lock_guard<std::mutex> hold(n.lock);
-  ++n.calls;
+  const locked n(all());
+  ++n->calls;
   if (code == ZE_RESULT_SUCCESS || is_drivers_own || is_known_refusal) return;
-  n.complaints += symbol;
-  n.complaints += ": code " + std::to_string(static_cast<int>(code)) + "\n";
+  n->complaints += std::string(symbol) + ": code " + std::to_string(static_cast<int>(code)) + "\n";
 }
 
 void* detour_of(std::string_view symbol) {
-  noted& n = all();
-  const std::lock_guard<std::mutex> hold(n.lock);
-  const auto found = n.detours.find(symbol);
-  return found == n.detours.end() ? nullptr : found->second;
+  const locked n(all());
+  const auto found = n->detours.find(symbol);
+  return found == n->detours.end() ? nullptr : found->second;
 }
 
 template <std::size_t N>
@@ -182,12 +180,11 @@ struct through<Symbol, ze_result_t(Arguments...)> {
 WITNESSED(WITNESS_ONE)
 
 void vmm_witness_detour(const char* symbol, void* function) {
-  noted& n = all();
-  const std::lock_guard<std::mutex> hold(n.lock);
+  const locked n(all());
   if (function == nullptr) {
-    n.detours.erase(symbol);
+    n->detours.erase(symbol);
   } else {
-    n.detours[symbol] = function;
+    n->detours[symbol] = function;
   }
 }
 
@@ -203,20 +200,11 @@ void vmm_witness_notify(void (*notify)(bool)) { hook = notify; }
 
 const char* vmm_witness_complaints() {
   static thread_local std::string copy;
-  noted& n = all();
-  const std::lock_guard<std::mutex> hold(n.lock);
-  copy = n.complaints;
+  const locked n(all());
+  copy = n->complaints;
   return copy.c_str();
 }
 
-unsigned long long vmm_witness_calls() {
-  noted& n = all();
-  const std::lock_guard<std::mutex> hold(n.lock);
-  return n.calls;
-}
+unsigned long long vmm_witness_calls() { return locked(all())->calls; }
 
-void vmm_witness_clear() {
-  noted& n = all();
-  const std::lock_guard<std::mutex> hold(n.lock);
-  n.complaints.clear();
-}
+void vmm_witness_clear() { locked(all())->complaints.clear(); }

@@ -24,16 +24,13 @@ vmm::event_handle event_of(std::uint64_t event) { return static_cast<vmm::event_
 vmm::address at_of(const void* at) { return {reinterpret_cast<std::uintptr_t>(at)}; }
 
 void count_object(long long change) {
-  state& s = the();
-  const std::lock_guard<std::mutex> hold(s.mutex);
-  s.object_count += static_cast<unsigned long long>(change);
+  locked(the())->object_count += static_cast<unsigned long long>(change);
 }
 
 bool is_device_memory(const void* at) {
-  state& s = the();
-  const std::lock_guard<std::mutex> hold(s.mutex);
-  auto after = s.reserved.upper_bound(at_of(at).value);
-  if (after == s.reserved.begin()) return false;
+  const locked s(the());
+  auto after = s->reserved.upper_bound(at_of(at).value);
+  if (after == s->reserved.begin()) return false;
   --after;
   return at_of(at).value - after->first < after->second;
 }
@@ -131,7 +128,7 @@ ze_result_t ZE_APICALL append_barrier(ze_command_list_handle_t list, ze_event_ha
       const auto waited = fake.wait_event(stream_of(list), event_of(waits[i]->event));
       if (!waited) return code_of(waited);
       const std::uint64_t passed = mark(fake, stream_of(list));
-      const std::lock_guard<std::mutex> hold(the().mutex);  // lists of several threads wait for it
+      const locked s(the());  // lists of several threads wait for it
       waits[i]->waits.push_back(passed);
     }
     ++list->progress->appended_count;
