@@ -41,42 +41,35 @@ std::vector<setting> every_setting() {
     turn(made.policy);
     all.push_back(std::move(made));
   };
-  add("default", "", [](pool_policy&) {});
-  for (const std::uint64_t size : {16u, 24u, 32u, 48u, 64u, 96u, 128u, 256u}) {
-    add("handles, MiB", std::to_string(size),
-        [size](pool_policy& policy) { policy.handle_bytes_max = size * mib; });
-  }
-  for (const std::uint64_t size : {16u, 24u, 32u, 48u, 64u, 96u, 128u}) {
-    add("handles at headroom 1.00, MiB", std::to_string(size), [size](pool_policy& policy) {
+  const auto add_each = [&add](const char* knob, std::initializer_list<std::uint64_t> values,
+                               auto&& turn) {
+    for (const std::uint64_t value : values)
+      add(knob, std::to_string(value), [&](pool_policy& policy) { turn(policy, value); });
+  };
+  const auto add_sizes = [&](const char* knob, double headroom,
+                             std::initializer_list<std::uint64_t> values) {
+    add_each(knob, values, [headroom](pool_policy& policy, std::uint64_t size) {
       policy.handle_bytes_max = size * mib;
-      policy.headroom = 1;
+      policy.headroom = headroom;
     });
-  }
+  };
+  add("default", "", [](pool_policy&) {});
+  add_sizes("handles, MiB", pool_policy::near_live().headroom, {16, 24, 32, 48, 64, 96, 128, 256});
+  add_sizes("handles at headroom 1.00, MiB", 1, {16, 24, 32, 48, 64, 96, 128});
   for (const int percent : {100, 101, 102, 103, 105, 108, 112}) {
     const std::string value = percent == 100 ? "1.00" : "1." + std::to_string(percent).substr(1);
     add("headroom", value, [percent](pool_policy& policy) { policy.headroom = percent / 100.0; });
   }
   add("headroom", "none: nothing moves", [](pool_policy& policy) { policy.headroom = 1000; });
-  for (const std::uint64_t size : {16u, 24u, 32u, 40u, 48u, 64u, 96u, 128u}) {
-    add("handles at headroom 1.01, MiB", std::to_string(size), [size](pool_policy& policy) {
-      policy.handle_bytes_max = size * mib;
-      policy.headroom = 1.01;
-    });
-  }
-  for (const std::uint64_t size : {4u, 8u, 16u, 32u}) {
-    add("smallest that may move, MiB", std::to_string(size),
-        [size](pool_policy& policy) { policy.tuning.min_move_bytes = size * mib; });
-  }
+  add_sizes("handles at headroom 1.01, MiB", 1.01, {16, 24, 32, 40, 48, 64, 96, 128});
+  add_each("smallest that may move, MiB", {4, 8, 16, 32},
+           [](pool_policy& policy, auto size) { policy.tuning.min_move_bytes = size * mib; });
   add("smallest that may move, MiB", "1 / 64 of the peak",
       [](pool_policy& policy) { policy.tuning.min_move_bytes = std::uint64_t{1} << 56; });
-  for (const std::uint64_t size : {32u, 16u, 8u, 4u}) {
-    add("handles in scattered memory, MiB", std::to_string(size),
-        [size](pool_policy& policy) { policy.tuning.small_handle_bytes = size * mib; });
-  }
-  for (const std::uint64_t budget_ns : {0u, 25u, 50u, 100u, 200u}) {
-    add("budget of moves, ns an event", std::to_string(budget_ns),
-        [budget_ns](pool_policy& policy) { policy.tuning.move_budget_ns = budget_ns; });
-  }
+  add_each("handles in scattered memory, MiB", {32, 16, 8, 4},
+           [](pool_policy& policy, auto size) { policy.tuning.small_handle_bytes = size * mib; });
+  add_each("budget of moves, ns an event", {0, 25, 50, 100, 200},
+           [](pool_policy& policy, auto ns) { policy.tuning.move_budget_ns = ns; });
   return all;
 }
 

@@ -110,9 +110,7 @@ double grow_zeroed(const rig& on) {
 
 double grow_by_hand(const rig& on) {
   const vmm::location home = on.driver.home();
-  vmm::physical_request like;
-  like.where = home;
-  like.size_bytes = on.wanted.handle_bytes;
+  const vmm::physical_request like{.size_bytes = on.wanted.handle_bytes, .where = home};
   const vmm::address_range space =
       must(on.driver.reserve({on.wanted.most_bytes(), on.wanted.handle_bytes, {}}));
   std::vector<vmm::physical_handle> handles;
@@ -210,9 +208,7 @@ int main(int count, char** words) {
       .read(count, words);
   vmm::any_backend opened = must(vmm::open_backend(wanted.backend));
   vmm::driver_interface& driver = *opened.get();
-  vmm::physical_request like;
-  like.where = driver.home();
-  like.size_bytes = wanted.step_bytes;
+  const vmm::physical_request like{.size_bytes = wanted.step_bytes, .where = driver.home()};
   wanted.handle_bytes = must(driver.query_granularity(like)).recommended_bytes;
   if (wanted.step_bytes % wanted.handle_bytes != 0) stop("--step is a multiple of the granularity");
   std::string about =

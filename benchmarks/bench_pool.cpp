@@ -264,16 +264,10 @@ page page_of(const settings& how, const vmm::cuda_driver& driver) {
                std::to_string(how.warm_count + 1) +
                " times. The peak is the most memory held in all passes of a round; time is of "
                "passes behind the first. Medians; host time; no kernel runs. In the first table "
-               "each cell has time and peak, and the second column what the trace was to the "
-               "choices of the pool's default policy. By the pool's: the median of the "
-               "rounds' ratios, since a shared host changes its speed from round to round. A "
-               "trace's first stream is the default stream, for all of them, as it was where the "
-               "trace was recorded; on a created stream the pool queries the driver at each call "
-               "whether it is being captured, and at each allocation for its identity, unless the "
-               "program promises announcements and forget(). Growth is the first pass less a warm "
-               "one: the driver's calls, and what an allocator does around them. Reserved is the "
-               "allocator's own account; the device's own is by how much its free memory had "
-               "fallen at the end of a pass. Live bytes are requests rounded up to 512.",
+               "each cell has time and peak. By the pool's: the median of the rounds' ratios. "
+               "Growth is the first pass less a warm one. The device's own peak is by how much its "
+               "free memory had fallen at the end of a pass. Live bytes are requests rounded up to "
+               "512.",
       .command = "gpu_tests/gpu.sh pool"};
 }
 

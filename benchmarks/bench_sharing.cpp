@@ -84,18 +84,12 @@ page page_of(const settings& how, const vmm::cuda_driver& driver) {
   return {.path = how.markdown,
           .title = "Threads that share an allocator",
           .head = head_of(how.head, driver),
-          .about = "Each thread has a stream that it created, keeps " + std::to_string(live_count) +
-                   " blocks live and replaces one after the other, in an order and with sizes of "
-                   "512 bytes to 64 KiB that its generator draws. Nanoseconds of wall time over "
-                   "the allocations and frees of all threads, " +
+          .about = "Nanoseconds of wall time over the allocations and frees of all threads, " +
                    std::to_string(how.event_count) + " of them; the best of " +
                    std::to_string(how.round_count) +
                    " rounds, in which the allocators take turns, each from nothing and warmed "
                    "before. Speed-up: how many times the events of one thread are served in that "
-                   "time. No kernel runs. The pool queries the driver at each call whether the "
-                   "stream is being captured; asking nothing is `capture_rule::unchecked`, which "
-                   "still reads the identity of the stream at each allocation; announced and "
-                   "forgotten is a pool that makes no driver call in a warm one.",
+                   "time. No kernel runs. What the threads do is in benchmarks/churn.hpp.",
           .command = "gpu_tests/gpu.sh sharing"};
 }
 

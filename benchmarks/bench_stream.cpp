@@ -232,9 +232,7 @@ class caching_subject {
   };
 
   block* find(std::uint64_t size_bytes, std::uint16_t stream, bool small) {
-    block wanted;
-    wanted.size_bytes = size_bytes;
-    wanted.stream = stream;
+    block wanted{.size_bytes = size_bytes, .stream = stream};
     auto& free = free_[small];
     const auto found = free.lower_bound(&wanted);
     if (found != free.end() && (*found)->stream == stream) {
@@ -392,13 +390,7 @@ class player {
   double play() {
     const std::uint64_t before = subject_->calls();
     const double start_ns = cpu_ns();
-    for (const event& now : input_.events) {
-      if (now.kind == event_kind::allocate) {
-        live_[now.slot] = subject_->take(now.size_bytes, now.stream);
-      } else {
-        subject_->give(live_[now.slot], now.stream);
-      }
-    }
+    for (const event& now : input_.events) call(now, live_[now.slot]);
     const double taken_ns = cpu_ns() - start_ns;
     calls_ = subject_->calls() - before;
     for (const std::size_t slot : left_) subject_->give(live_[slot], 0);
@@ -414,11 +406,7 @@ class player {
       auto& at = live_[now.slot];
       work.touch();
       const double start_ns = clock_ns();
-      if (now.kind == event_kind::allocate) {
-        at = subject_->take(now.size_bytes, now.stream);
-      } else {
-        subject_->give(at, now.stream);
-      }
+      call(now, at);
       ns.push_back(static_cast<float>(clock_ns() - start_ns));
     }
     for (const std::size_t slot : left_) subject_->give(live_[slot], 0);
@@ -429,13 +417,8 @@ class player {
   void play_marked() {
     for (const event& now : input_.events) {
       auto& at = live_[now.slot];
-      if (now.kind == event_kind::allocate) {
-        marks.allocates = 1;
-        at = subject_->take(now.size_bytes, now.stream);
-      } else {
-        marks.frees = 1;
-        subject_->give(at, now.stream);
-      }
+      (now.kind == event_kind::allocate ? marks.allocates : marks.frees) = 1;
+      call(now, at);
       marks.ends = 1;
     }
     for (const std::size_t slot : left_) subject_->give(live_[slot], 0);
@@ -453,6 +436,14 @@ class player {
   }
 
  private:
+  [[gnu::always_inline]] void call(const event& now, typename Subject::handle& at) {
+    if (now.kind == event_kind::allocate) {
+      at = subject_->take(now.size_bytes, now.stream);
+    } else {
+      subject_->give(at, now.stream);
+    }
+  }
+
   const trace& input_;
   std::vector<typename Subject::handle> live_;
   std::vector<std::size_t> left_;  // slots that the trace leaves live

@@ -193,26 +193,8 @@ class plain_backup {
     must(driver.set_access({space_.base, bytes}, grants));
     copies_ = must(driver.create_stream());
   }
-  void copy_out(std::span<const vmm::address_range> from) {
-    std::uint64_t at = 0;
-    for (const vmm::address_range& each : from) {
-      must(handles_.empty()
-               ? driver_.read(std::span(bytes_).subspan(at, each.size_bytes), each.base)
-               : driver_.copy({space_.base + at, each.base, each.size_bytes, copies_}));
-      at += each.size_bytes;
-    }
-    if (!handles_.empty()) must(driver_.synchronize_stream(copies_));
-  }
-  void copy_in(std::span<const vmm::address_range> to) {
-    std::uint64_t at = 0;
-    for (const vmm::address_range& each : to) {
-      must(handles_.empty()
-               ? driver_.write(each.base, std::span(bytes_).subspan(at, each.size_bytes))
-               : driver_.copy({each.base, space_.base + at, each.size_bytes, copies_}));
-      at += each.size_bytes;
-    }
-    if (!handles_.empty()) must(driver_.synchronize_stream(copies_));
-  }
+  void copy_out(std::span<const vmm::address_range> from) { copy(from, true); }
+  void copy_in(std::span<const vmm::address_range> to) { copy(to, false); }
   void close() {
     if (handles_.empty()) return;
     must(driver_.destroy_stream(copies_));
@@ -226,6 +208,21 @@ class plain_backup {
   }
 
  private:
+  void copy(std::span<const vmm::address_range> blocks, bool is_out) {
+    std::uint64_t at = 0;
+    for (const auto& [base, size_bytes] : blocks) {
+      const auto bytes =
+          handles_.empty() ? std::span(bytes_).subspan(at, size_bytes) : std::span<std::byte>();
+      const vmm::address here = space_.base + at;
+      if (!handles_.empty())
+        must(driver_.copy({is_out ? here : base, is_out ? base : here, size_bytes, copies_}));
+      else
+        must(is_out ? driver_.read(bytes, base) : driver_.write(base, bytes));
+      at += size_bytes;
+    }
+    if (!handles_.empty()) must(driver_.synchronize_stream(copies_));
+  }
+
   vmm::driver_interface& driver_;
   std::vector<std::byte> bytes_;
   std::vector<std::uint64_t> sizes_;

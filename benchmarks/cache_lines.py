@@ -65,15 +65,9 @@ def names_of(program, addresses):
     """The innermost function at each address of the program's own code."""
     order = sorted(addresses)
     text = "".join(f"{program} {address:#x}\n" for address in order)
-    tool = "llvm-symbolizer-19"
+    command = "llvm-symbolizer-19 --inlines --demangle".split()
     try:
-        out = subprocess.run(
-            [tool, "--inlines", "--demangle"],
-            input=text,
-            text=True,
-            capture_output=True,
-            check=True,
-        ).stdout
+        out = subprocess.check_output(command, input=text, text=True, stderr=subprocess.DEVNULL)
     except (OSError, subprocess.CalledProcessError):
         return {}
     blocks = out.strip().split("\n\n")
@@ -97,11 +91,8 @@ def calls_of(command, every):
             continue
         if head not in (" S ", " L ", " M "):
             if text.startswith("marks "):
-                words = text.split()
-                marks = {
-                    f"{int(words[i], 16):08x}": name
-                    for i, name in ((1, "allocate"), (2, "free"), (3, "end"))
-                }
+                names = zip(text.split()[1:], ("allocate", "free", "end"))
+                marks = {f"{int(address, 16):08x}": name for address, name in names}
             continue
         if not marks:
             continue

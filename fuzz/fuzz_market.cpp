@@ -32,6 +32,7 @@ using vmm::market_bytes, vmm::market_handle, vmm::market_kind, vmm::market_messa
 
 constexpr std::uint64_t unit = vmm::market_granule_bytes;
 constexpr std::int64_t ms = 1'000'000;
+const vmm::market_key host = vmm::make_market_device("host");
 
 void parse(reader in) {
   market_bytes bytes{};
@@ -118,14 +119,12 @@ market_message message_of(market_kind kind, knowledge& known, reader& in) {
 // ---- an owner's machine -----------------------------------------------------------------
 
 vmm::owner_options options_of(std::uint8_t shape) {
-  vmm::owner_options made;
-  made.epoch = 9;
-  made.first_handle = 100;
-  made.capacity_bytes = 32 * unit;
-  made.context_bytes = 0;
-  made.reserve_bytes = 2 * unit;
-  made.takes_stock = (shape & 1) != 0;
-  return made;
+  return {.epoch = 9,
+          .first_handle = 100,
+          .capacity_bytes = 32 * unit,
+          .context_bytes = 0,
+          .reserve_bytes = 2 * unit,
+          .takes_stock = (shape & 1) != 0};
 }
 
 class attacked_owner {
@@ -433,6 +432,10 @@ void send_raw(int end, const market_bytes& bytes, const parcel& how) {
   for (const int each : passed) ::close(each);
 }
 
+void send(int end, const market_message& what, const parcel& how = {}) {
+  send_raw(end, vmm::encode_market_message(what), how);
+}
+
 // As many descriptors as the message has, or not.
 parcel parcel_of(const market_message& message, reader& in) {
   const std::uint8_t how = in.byte();
@@ -473,10 +476,7 @@ class whole_owner {
     std::thread([this] { service_->run(); }).detach();
     // A tenant that stays: an owner without a first one ends.
     stay_ = connect();
-    market_message hello;
-    hello.kind = market_kind::hello;
-    hello.device = vmm::make_market_device("host");
-    send_raw(stay_, vmm::encode_market_message(hello), {.count = 1});
+    send(stay_, {.kind = market_kind::hello, .device = host}, {.count = 1});
     insist(hear(stay_).kind == market_kind::welcome, "an honest tenant is refused");
   }
 
@@ -510,8 +510,7 @@ class whole_owner {
 
   // Messages up to the reply of a query: the owner has seen everything before it.
   void finish(int end, knowledge& known) const {
-    market_message query;
-    send_raw(end, vmm::encode_market_message(query), {});
+    send(end, {.kind = market_kind::query});
     for (;;) {
       const market_message message = hear(end, &known);
       if (message.kind == market_kind::report && !message.more) return;
@@ -523,20 +522,16 @@ class whole_owner {
   void leave(const knowledge& known) const {
     if (known.tenant == 0) return;
     const int end = connect();
-    market_message message;
-    message.kind = market_kind::hello;
-    message.device = vmm::make_market_device("host");
-    message.epoch = known.epoch;
-    message.tenant = known.tenant;
-    message.resume = known.resume;
-    send_raw(end, vmm::encode_market_message(message), {.count = 1});
+    send(end,
+         {.kind = market_kind::hello,
+          .epoch = known.epoch,
+          .tenant = known.tenant,
+          .device = host,
+          .resume = known.resume},
+         {.count = 1});
     if (hear(end).kind == market_kind::welcome) {
-      market_message list;
-      list.kind = market_kind::inventory;
-      list.epoch = known.epoch;
-      send_raw(end, vmm::encode_market_message(list), {});
-      list.kind = market_kind::leave;
-      send_raw(end, vmm::encode_market_message(list), {});
+      for (const market_kind each : {market_kind::inventory, market_kind::leave})
+        send(end, {.kind = each, .epoch = known.epoch});
       while (hear(end).kind != market_kind::query) {
       }
     }
@@ -567,7 +562,7 @@ void play_peers(reader in) {
     market_message message = message_of(kind, known[peer], in);
     if (kind == market_kind::set_share) message.tenant = known[peer].tenant;
     if (kind == market_kind::hello && which % 16 != 15) {
-      message.device = vmm::make_market_device("host");
+      message.device = host;
       message.tenant = message.epoch = 0;
     }
     market_bytes bytes = vmm::encode_market_message(message);
@@ -578,10 +573,8 @@ void play_peers(reader in) {
     owner.finish(ends[peer], known[peer]);
     if (known[peer].tenant != before) {
       joined.push_back(known[peer]);
-      market_message list;
-      list.kind = market_kind::inventory;
-      list.epoch = known[peer].epoch;
-      if (which % 4 != 3) send_raw(ends[peer], vmm::encode_market_message(list), {});
+      if (which % 4 != 3)
+        send(ends[peer], {.kind = market_kind::inventory, .epoch = known[peer].epoch});
     }
     if (how < 230) continue;
     ::close(ends[peer]);
@@ -631,11 +624,7 @@ void play_false_owner(reader in) {
     ::close(made.descriptor);
   });
   {
-    vmm::tenant_options options;
-    options.directory = folder;
-    options.device = vmm::make_market_device("host");
-    options.timeout_ms = 5;
-    auto source = vmm::join_market(options, {});
+    auto source = vmm::join_market({.directory = folder, .device = host, .timeout_ms = 5}, {});
     if (source) {
       vmm::lent_list lot;
       const bool is_taken = (*source)->take({unit, 3 * ms}, lot).has_value();

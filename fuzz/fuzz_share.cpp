@@ -172,11 +172,9 @@ struct connection {
     std::array<int, 2> ends{};
     insist(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) == 0, "no sockets");
     end = ends[0];
-    vmm::share_options options;
-    options.secret = bytes_of(1);
-    options.timeout_ms = 60'000;
     std::thread accepting([&] {
-      auto made = vmm::share_channel::adopt(ends[1], vmm::share_role::accepting, options);
+      auto made = vmm::share_channel::adopt(ends[1], vmm::share_role::accepting,
+                                            {.secret = bytes_of(1), .timeout_ms = 60'000});
       insist(made.has_value(), "an honest peer is refused");
       victim = std::move(*made);
     });
