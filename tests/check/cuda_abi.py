@@ -18,14 +18,13 @@ from collections.abc import Iterator
 
 from _packages import ROOT, fetch_wheel, skip, unpack
 
-PACKAGES = {
-    "nvidia-cuda-runtime-cu12==12.9.79": (
+PACKAGES = (
+    (
+        "nvidia-cuda-runtime-cu12==12.9.79 "
         "25bba2dfb01d48a9b59ca474a1ac43c6ebf7011f1b0b8cc44f54eb6ac48a96c3"
     ),
-    "nvidia-cuda-runtime==13.5.37": (
-        "df2b79a8852f10d1fef8c848489c49eebb5754051bf870202a862831412b179d"
-    ),
-}
+    "nvidia-cuda-runtime==13.5.37 df2b79a8852f10d1fef8c848489c49eebb5754051bf870202a862831412b179d",
+)
 ABI = os.path.join(ROOT, "backends", "cuda", "abi.h")
 SYMBOLS = os.path.join(ROOT, "tests", "cuda", "standin", "symbols.h")
 
@@ -79,20 +78,15 @@ def structures(text: str) -> Iterator[tuple[str, list[str]]]:
 
 def assertions(text: str, symbols: str) -> tuple[list[str], int]:
     """The lines of the unit, and how many things they compare."""
-    lines, translations = [], []
-    opaque = re.findall(r"using (\w+) = struct (\w+)\*;", text)
-    for alias, tag in opaque:
-        translations.append(
-            f"template <> struct translated<::{tag}> {{ using type = ours::{tag}; }};"
-        )
-        lines.append(f"static_assert(same<::{alias}, ours::{alias}>);")
-    for alias in re.findall(r"^using (CU\w+|cuuint\w+) = (?!struct)", text, re.MULTILINE):
-        lines.append(f"static_assert(same<::{alias}, ours::{alias}>);")
+    lines = []
+    translated = [tag for _, tag in re.findall(r"using (\w+) = struct (\w+)\*;", text)]
+    aliases = re.findall(r"using (\w+) = struct \w+\*;", text)
+    aliases += re.findall(r"^using (CU\w+|cuuint\w+) = (?!struct)", text, re.MULTILINE)
+    aliases += re.findall(r"^using (PFN_\w+) =", text, re.MULTILINE)
+    lines += [f"static_assert(same<::{alias}, ours::{alias}>);" for alias in aliases]
     for name, rows in enumerations(text):
         if not name.endswith("_flags") or f"{name})" in text or f"{name}," in text:
-            translations.append(
-                f"template <> struct translated<::{name}> {{ using type = ours::{name}; }};"
-            )
+            translated.append(name)
         for row, version in rows:
             asserted = (
                 f"static_assert(sizeof(::{row}) == sizeof(ours::{row}) && "
@@ -102,9 +96,7 @@ def assertions(text: str, symbols: str) -> tuple[list[str], int]:
                 f"#if CUDA_VERSION >= {version}\n{asserted}\n#endif" if version else asserted
             )
     for name, fields in structures(text):
-        translations.append(
-            f"template <> struct translated<::{name}> {{ using type = ours::{name}; }};"
-        )
+        translated.append(name)
         lines.append(
             f"static_assert(sizeof(::{name}) == sizeof(ours::{name}) && "
             f"alignof(::{name}) == alignof(ours::{name}));"
@@ -114,31 +106,24 @@ def assertions(text: str, symbols: str) -> tuple[list[str], int]:
                 f"static_assert(offsetof(::{name}, {field}) == offsetof(ours::{name}, {field}) && "
                 f"sizeof(::{name}{{}}.{field}) == sizeof(ours::{name}{{}}.{field}));"
             )
-    for name in re.findall(r"^using (PFN_\w+) =", text, re.MULTILINE):
-        lines.append(f"static_assert(same<::{name}, ours::{name}>);")
     exported = dict(re.findall(r"^#define (cu\w+) (cu\w+)$", symbols, re.MULTILINE))
     declared = re.findall(r"^VMM_STANDIN_CALL\((cu\w+), (\d+)\)$", symbols, re.MULTILINE)
     for name, version in declared:
         symbol = exported.get(name, name)
         lines.append(f"static_assert(same<decltype(&::{symbol}), ours::PFN_{name}_v{version}>);")
-    return translations + lines, len(lines)
+    row = "template <> struct translated<::{0}> {{ using type = ours::{0}; }};"
+    return [*map(row.format, translated), *lines], len(lines)
 
 
 def headers() -> Iterator[tuple[str, str]]:
     """(what they are, folder)"""
-    for package, sha256 in PACKAGES.items():
-        folder = unpack(
-            fetch_wheel(package, sha256=sha256, options=("--platform", "manylinux2014_x86_64"))
-        )
+    for package, sha256 in map(str.split, PACKAGES):
+        options = ("--platform", "manylinux2014_x86_64")
+        folder = unpack(fetch_wheel(package, sha256=sha256, options=options))
         [header] = glob.glob(os.path.join(folder, "nvidia", "*", "include", "cudaTypedefs.h"))
         yield package, os.path.dirname(header)
-    named = [
-        os.environ.get("CUDA_HOME", ""),
-        os.environ.get("CUDA_PATH", ""),
-        "/usr/local/cuda",
-        "/opt/cuda",
-    ]
-    for folder in dict.fromkeys(each for each in named if each):
+    named = [os.environ.get(each, "") for each in ("CUDA_HOME", "CUDA_PATH")]
+    for folder in dict.fromkeys(filter(None, (*named, "/usr/local/cuda", "/opt/cuda"))):
         if os.path.exists(os.path.join(folder, "include", "cudaTypedefs.h")):
             yield folder, os.path.join(folder, "include")
 
@@ -158,20 +143,10 @@ def main() -> bool:
         with open(unit, "w", encoding="utf-8") as file:
             file.write(HEAD % ABI + "\n".join(lines) + "\n")
         for name, folder in headers():
-            command = [
-                compiler,
-                "-std=c++20",
-                "-fsyntax-only",
-                "-Wno-invalid-offsetof",
-                "-isystem",
-                folder,
-                unit,
-            ]
-            ended = subprocess.run(command, capture_output=True, text=True, check=False)
-            print(
-                f"{name}: {compared} comparisons,",
-                "all equal" if ended.returncode == 0 else f"not equal:\n{ended.stderr}",
-            )
+            words = [compiler, *"-std=c++20 -fsyntax-only -Wno-invalid-offsetof -isystem".split()]
+            ended = subprocess.run([*words, folder, unit], capture_output=True, text=True)
+            outcome = "all equal" if ended.returncode == 0 else f"not equal:\n{ended.stderr}"
+            print(f"{name}: {compared} comparisons, {outcome}")
             failed = failed or ended.returncode != 0
     return failed
 

@@ -195,24 +195,11 @@ def configure(flavour: str) -> None:
         return
     sanitizers, level, more = FLAVOURS[flavour]
     # Without warnings: a mutant may be bad code. Tests of threads need the schedule points.
-    command: list[str | pathlib.Path] = [
-        "cmake",
-        "-S",
-        WORK / "src",
-        "-B",
-        folder,
-        "-G",
-        "Ninja",
-        "-DCMAKE_CXX_COMPILER=clang++-19",
-        "-DCMAKE_BUILD_TYPE=Debug",
-        "-DCMAKE_CXX_FLAGS_DEBUG=-O0",
-        f"-DCMAKE_CXX_FLAGS=-w {more}",
-        "-DVMM_BUILD_TOOLS=OFF",
-        "-DVMM_INSTALL=OFF",
-        "-DVMM_SCHEDULE_POINTS=ON",
-        f"-DVMM_CHECK_LEVEL={level}",
-        f"-DVMM_SANITIZE={sanitizers}",
-    ]
+    options = "CMAKE_CXX_COMPILER=clang++-19 CMAKE_BUILD_TYPE=Debug CMAKE_CXX_FLAGS_DEBUG=-O0 "
+    options += "VMM_BUILD_TOOLS=OFF VMM_INSTALL=OFF VMM_SCHEDULE_POINTS=ON "
+    options += f"VMM_CHECK_LEVEL={level} VMM_SANITIZE={sanitizers}"
+    command: list[str | pathlib.Path] = ["cmake", "-G", "Ninja", "-S", WORK / "src", "-B", folder]
+    command += [f"-D{each}" for each in (f"CMAKE_CXX_FLAGS=-w {more}", *options.split())]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
         die(f"cmake could not configure the copy:\n{done.stdout[-2000:]}")
@@ -221,37 +208,23 @@ def configure(flavour: str) -> None:
 def build(flavour: str, targets: list[str]) -> str:
     """What failed, or nothing."""
     jobs = ["-j", os.environ["JOBS"]] if os.environ.get("JOBS") else []
-    done = subprocess.run(
-        ["ninja", "-C", WORK / flavour, *jobs, *targets],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    command: list[str | pathlib.Path] = ["ninja", "-C", WORK / flavour, *jobs, *targets]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     return done.stdout[-2000:] if done.returncode != 0 else ""
 
 
 def run_test(head: dict[str, str], log: pathlib.Path) -> int | None:
     """Its exit status; none where it ran out of time."""
     folder = WORK / head["Flavour"] / "tests"
-    program = next(
-        (
-            each
-            for each in folder.rglob(head["Test"])
-            if each.is_file() and os.access(each, os.X_OK)
-        ),
-        None,
-    )
-    if program is None:
+    programs = [each for each in folder.rglob(head["Test"]) if each.is_file()]
+    programs = [each for each in programs if os.access(each, os.X_OK)]
+    if not programs:
         die(f"there is no test program {head['Test']}")
     options = os.environ.get("ASAN_OPTIONS", "")
     environment = dict(os.environ)
     environment["ASAN_OPTIONS"] = f"{options}:detect_invalid_pointer_pairs=2".lstrip(":")
-    command = [
-        str(program),
-        "--gtest_brief=1",
-        "--gtest_fail_fast",
-        f"--gtest_filter={head['Filter']}",
-    ]
+    command = [str(programs[0]), "--gtest_brief=1", "--gtest_fail_fast"]
+    command.append(f"--gtest_filter={head['Filter']}")
     with open(log, "w", encoding="utf-8") as out:
         try:
             return subprocess.run(

@@ -103,16 +103,9 @@ def proofs_of(page: str, text: str) -> tuple[list[Proof], list[str]]:
         if not match:
             wrong.append(f"{page}:{at}: this is no line of a proof: {line}")
             continue
+        folders, is_behind = tuple(match["folders"].split(", ")), match["behind"] is not None
         found.append(
-            Proof(
-                page,
-                at,
-                match["hash"],
-                tuple(match["folders"].split(", ")),
-                match["commit"],
-                match["day"],
-                match["behind"] is not None,
-            )
+            Proof(page, at, match["hash"], folders, match["commit"], match["day"], is_behind)
         )
     return found, wrong
 
@@ -204,10 +197,8 @@ def check() -> int:
         for each, is_behind in states:
             count += 1
             behind += is_behind
-            print(
-                f"{'behind' if is_behind else 'as now':7} {each.commit}, {each.day}  "
-                f"{each.page}:{each.line}"
-            )
+            state = "behind " if is_behind else "as now "
+            print(f"{state} {each.commit}, {each.day}  {each.page}:{each.line}")
     print(f"{count} proofs, {behind} of them of code that has changed since")
     print("\n".join(wrong), end="\n" if wrong else "")
     return 1 if wrong else 0
@@ -221,10 +212,8 @@ def main(words: list[str]) -> int:
     elif words[:1] == ["--ran"] and len(words) == 4 and words[2] == "--commit":
         ran(words[1], words[3])
     elif words:
-        print(
-            "usage: ./run check proofs [--mark | --ran PAGE[:LINE | #HEADING] [--commit COMMIT]]",
-            file=sys.stderr,
-        )
+        form = "[--mark | --ran PAGE[:LINE | #HEADING] [--commit COMMIT]]"
+        print(f"usage: ./run check proofs {form}", file=sys.stderr)
         return 2
     return check()
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import pathlib
 import platform
 import re
 import shlex
@@ -94,14 +95,14 @@ def checksum(folder: str) -> str:
         for at, _, names in os.walk(folder)
         for name in names
     ):
-        with open(os.path.join(folder, path), "rb") as file:
-            what.update(path.encode() + b"\0" + hashlib.sha256(file.read()).digest())
+        content = pathlib.Path(folder, path).read_bytes()
+        what.update(path.encode() + b"\0" + hashlib.sha256(content).digest())
     return what.hexdigest()
 
 
 def pins() -> dict[str, str]:
-    with open(PINS, encoding="utf-8") as file:
-        return dict(line.split() for line in file if line.strip() and not line.startswith("#"))
+    lines = pathlib.Path(PINS).read_text().splitlines()
+    return dict(line.split() for line in lines if line.strip() and not line.startswith("#"))
 
 
 def torch_headers(requirement: str) -> tuple[str, str, str]:
@@ -131,24 +132,23 @@ def cuda_headers() -> list[str]:
     return [*found, os.path.join(os.path.dirname(SOURCE), "host")]
 
 
+def ran(*words: str, check: bool = False) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, capture_output=True, text=True, check=check)
+
+
 def compile_against(version: str, folders: list[str], *words: str) -> str:
     """What the compiler says where it refuses."""
     minor = int(version.split(".")[1])
     with tempfile.TemporaryDirectory() as made:
-        name, text = GENERATED
-        os.makedirs(os.path.join(made, os.path.dirname(name)))
-        with open(os.path.join(made, name), "w", encoding="utf-8") as file:
-            file.write(text)
-        done = subprocess.run(
-            [
-                *(*CXX, "-Wall", "-Werror", "-fPIC", "-D_GLIBCXX_USE_CXX11_ABI=1"),
-                *("-std=c++20" if minor >= 12 else "-std=c++17", f"-DVMM_TORCH=2{minor:02}"),
-                *("-I", os.path.join(ROOT, "adapters", "c", "include")),
-                *(word for each in (*folders, made) for word in ("-isystem", each)),
-                *words,
-            ],
-            capture_output=True,
-            text=True,
+        generated = pathlib.Path(made, GENERATED[0])
+        generated.parent.mkdir(parents=True)
+        generated.write_text(GENERATED[1])
+        done = ran(
+            *(*CXX, "-Wall", "-Werror", "-fPIC", "-D_GLIBCXX_USE_CXX11_ABI=1"),
+            *("-std=c++20" if minor >= 12 else "-std=c++17", f"-DVMM_TORCH=2{minor:02}"),
+            *("-I", os.path.join(ROOT, "adapters", "c", "include")),
+            *(word for each in (*folders, made) for word in ("-isystem", each)),
+            *words,
         )
     return "" if done.returncode == 0 else done.stderr[-3000:]
 
@@ -164,32 +164,18 @@ def runtime_of(version: str, into: str) -> tuple[str, str, str]:
         )
         read_members(url, LIBRARIES, libraries)
     lib = os.path.join(libraries, "torch", "lib")
-    with open(os.path.join(lib, "libc10_cuda.so"), "rb") as file:
-        name = re.findall(rb"libcudart\.so\.\d+", file.read())[0].decode()
-    with open(os.path.join(into, "map"), "w", encoding="utf-8") as file:
-        file.write(f"{name} {{ global: cuda*; }};\n")
-    with open(os.path.join(TESTS, "cudart.c"), encoding="utf-8") as file:
-        there = set(re.findall(r"\b(cuda\w+)\(", file.read()))
-    listed = subprocess.run(
-        ["readelf", "--dyn-syms", "--wide", os.path.join(lib, "libc10_cuda.so")],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    library = pathlib.Path(lib, "libc10_cuda.so").read_bytes()
+    name = re.findall(rb"libcudart\.so\.\d+", library)[0].decode()
+    pathlib.Path(into, "map").write_text(f"{name} {{ global: cuda*; }};\n")
+    there = set(re.findall(r"\b(cuda\w+)\(", pathlib.Path(TESTS, "cudart.c").read_text()))
+    listed = ran("readelf", "--dyn-syms", "--wide", f"{lib}/libc10_cuda.so", check=True).stdout
     rest = os.path.join(into, "rest.c")  # what a library needs to be loaded, and nothing calls
-    with open(rest, "w", encoding="utf-8") as file:
-        file.writelines(
-            f"int {each}(void) {{ return 999; }}\n"
-            for each in sorted({*re.findall(r"\bUND (cuda\w+)@", listed)} - there)
-        )
+    needed = sorted({*re.findall(r"\bUND (cuda\w+)@", listed)} - there)
+    pathlib.Path(rest).write_text("".join(f"int {x}(void) {{ return 999; }}\n" for x in needed))
     runtime = os.path.join(into, name)
-    done = subprocess.run(
-        [
-            *(*CC, "-shared", "-fPIC", "-o", runtime, os.path.join(TESTS, "cudart.c"), rest),
-            *(f"-Wl,-soname,{name}", f"-Wl,--version-script={into}/map"),
-        ],
-        capture_output=True,
-        text=True,
+    done = ran(
+        *(*CC, "-shared", "-fPIC", "-o", runtime, os.path.join(TESTS, "cudart.c"), rest),
+        *(f"-Wl,-soname,{name}", f"-Wl,--version-script={into}/map"),
     )
     return lib, runtime, done.stderr
 
@@ -238,7 +224,7 @@ def load_class(version: str, library: str) -> str:
         names = [os.path.join(lib, name) for name in ("libc10.so", "libc10_cuda.so")]
         load = os.path.join(made, "load")
         words = [*CC, "-Wall", "-Werror", os.path.join(TESTS, "load.c"), "-o", load, "-ldl"]
-        compiled = subprocess.run(words, capture_output=True, text=True, check=False)
+        compiled = ran(*words)
         wrong = wrong or compiled.stderr
         if wrong:
             return wrong
@@ -248,9 +234,7 @@ def load_class(version: str, library: str) -> str:
 
 def too_new(library: str) -> list[str]:
     """The versions of symbols that the library needs and that an older system lacks."""
-    listed = subprocess.run(
-        ["readelf", "--version-info", "--wide", library], capture_output=True, text=True, check=True
-    ).stdout
+    listed = ran("readelf", "--version-info", "--wide", library, check=True).stdout
     found = set(re.findall(r"Name: (GLIBC|GLIBCXX|CXXABI)_([\d.]+)", listed))
     return sorted(
         f"{name}_{number}"
@@ -266,8 +250,7 @@ def included(version: str, folders: list[str]) -> list[str]:
         wrong = compile_against(version, folders, "-M", "-MF", listed, SOURCE)
         if wrong:
             sys.exit(wrong)
-        with open(listed, encoding="utf-8") as file:
-            names = file.read().replace("\\\n", " ").split()
+        names = pathlib.Path(listed).read_text().replace("\\\n", " ").split()
     prefix = folders[0] + "/"
     return sorted({each[len(prefix) :] for each in names if each.startswith(prefix)})
 
@@ -286,8 +269,7 @@ def build_class(requirement: str, cuda: list[str], known: dict[str, str], into: 
             words = ("-shared", "-x", "c", os.devnull, f"-Wl,-soname,{name}")
             subprocess.run([*CC, *words, "-o", os.path.join(made, name)], check=True)
         for name, text in (("own.hpp", OWN_STREAMS), ("older.cpp", OLDER_CXX), ("map", EXPORTS)):
-            with open(os.path.join(made, name), "w", encoding="utf-8") as file:
-                file.write(text)
+            pathlib.Path(made, name).write_text(text)
         wrong = compile_against(
             version,
             folders,
@@ -301,8 +283,8 @@ def build_class(requirement: str, cuda: list[str], known: dict[str, str], into: 
     if wrong:
         return f"torch {version}: {wrong}"
     names = included(version, folders)
-    with open(os.path.join(into, f"{minor}.headers"), "w", encoding="utf-8") as file:
-        file.write("\n".join([ahead.hash_of(include, names), *names]) + "\n")
+    text = "\n".join([ahead.hash_of(include, names), *names]) + "\n"
+    pathlib.Path(into, f"{minor}.headers").write_text(text)
     newer = too_new(library)
     print(f"torch {version}: {os.path.getsize(library)} bytes, {len(names)} headers", flush=True)
     return f"torch {version}: the class needs {', '.join(newer)}" if newer else ""
@@ -372,11 +354,9 @@ def main() -> int:
     for minor in range(headers.MINORS[0], max(last, headers.MINORS[-1]) + 1):
         rows.append(check(f"torch=={pinned.get(str(minor), f'2.{minor}.*')}", cuda, known))
     if "--update" in sys.argv:
-        with open(PINS, "w", encoding="utf-8") as file:
-            file.write(
-                "# SHA-256 of c10's and headeronly's headers: ./run check torch --update\n"
-                + "".join(f"{row[0]} {row[1]}\n" for row in rows)
-            )
+        head = "# SHA-256 of c10's and headeronly's headers: ./run check torch --update\n"
+        text = head + "".join(f"{row[0]} {row[1]}\n" for row in rows)
+        pathlib.Path(PINS).write_text(text)
         return 0
     if not os.path.exists(LIBVMM):
         print(f"not run: {LIBVMM} is not built (./run wheel)")

@@ -5,6 +5,7 @@
 import dataclasses
 import pathlib
 import re
+import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -22,6 +23,10 @@ class Block:
     line: int
     language: str
     text: str
+
+
+def ran(*words, **more):
+    return subprocess.run(words, capture_output=True, text=True, check=False, **more)
 
 
 def paths():

@@ -46,35 +46,25 @@ class Prose(unittest.TestCase):
 
 class Reader(unittest.TestCase):
     def test_names_of_declarations(self):
-        self.assertEqual(names("int f(int a = g(1));"), ["f"])
-        self.assertEqual(names("auto h() -> int { return 1'000; }\nint i;"), ["h", "i"])
-        self.assertEqual(
-            names("template <class T, class = void>\nstruct s : b<T> { int x; };"), ["s"]
-        )
-        self.assertEqual(
-            names(
-                "template <class T>\n[[nodiscard]] void* f(T on, int n = m) "
-                "const {\n  return g(n);\n}"
-            ),
-            ["f"],
-        )
-        self.assertEqual(names("void f(void (*on)(int), int n);"), ["f"])
-        self.assertEqual(names("template <class T>\n  requires(a<T>) && b<T>\nT g(T x);"), ["g"])
-        self.assertEqual(names('class VMM_CAPABILITY("mutex") m {\n int x;\n};'), ["m"])
-        self.assertEqual(
-            names("bool operator==(a x, a y) noexcept { return g(x); }\nint j;"),
-            ["operator==", "j"],
-        )
-        self.assertEqual(names("enum { A = 1, B };"), [""])
-        self.assertEqual(names("typedef struct x { int a; } y;"), ["y"])
-        self.assertEqual(names("typedef void (*callback)(int, void*);"), ["callback"])
-        self.assertEqual(names("inline constexpr std::array<int, 3> table{1, 2};"), ["table"])
-        self.assertEqual(
-            names("template <class T>\nconcept c = requires(T t) { t.f(); };\nint g;"), ["c", "g"]
-        )
-        self.assertEqual(names("s(int a) : x{a}, y(a) { f(); }\nint k;"), ["s", "k"])
-        self.assertEqual(names('#define M "/*"\n#define N(x) x\nint f();'), ["M", "f"])
-        self.assertEqual(names('const char* t = "};//";\nint u;'), ["t", "u"])
+        for text, expected in (
+            ("int f(int a = g(1));", "f"),
+            ("auto h() -> int { return 1'000; }\nint i;", "h i"),
+            ("template <class T, class = void>\nstruct s : b<T> { int x; };", "s"),
+            ("template <class T>\n[[nodiscard]] void* f(T t, int n = m) const {\n  g(n);\n}", "f"),
+            ("void f(void (*on)(int), int n);", "f"),
+            ("template <class T>\n  requires(a<T>) && b<T>\nT g(T x);", "g"),
+            ('class VMM_CAPABILITY("mutex") m {\n int x;\n};', "m"),
+            ("bool operator==(a x, a y) noexcept { return g(x); }\nint j;", "operator== j"),
+            ("enum { A = 1, B };", ""),
+            ("typedef struct x { int a; } y;", "y"),
+            ("typedef void (*callback)(int, void*);", "callback"),
+            ("inline constexpr std::array<int, 3> table{1, 2};", "table"),
+            ("template <class T>\nconcept c = requires(T t) { t.f(); };\nint g;", "c g"),
+            ("s(int a) : x{a}, y(a) { f(); }\nint k;", "s k"),
+            ('#define M "/*"\n#define N(x) x\nint f();', "M f"),
+            ('const char* t = "};//";\nint u;', "t u"),
+        ):
+            self.assertEqual(names(text), expected.split(" "), text)
 
     def test_comments_of_declarations(self):
         def said(text):
@@ -110,13 +100,8 @@ class Planted(unittest.TestCase):
         self.assertEqual(gaps("/// Yes.\nint f();"), [])
         self.assertEqual(gaps("#define VMM_X 1 /* yes */\n", "a.h"), [])
         self.assertEqual(gaps("enum { A, /* one */\n B /* two */\n};", "a.h"), [])
-        self.assertEqual(
-            gaps(
-                "/// Yes.\nclass c {\n public:\n  c(const c&) = delete;\n  ~c();\n"
-                " private:\n  void g();\n};"
-            ),
-            [],
-        )
+        text = "/// Yes.\nclass c {\n public:\n  c(const c&) = delete;\n  ~c();\n"
+        self.assertEqual(gaps(f"{text} private:\n  void g();\n}};"), [])
         self.assertEqual(gaps("namespace detail { int f(); }"), [])
 
     def test_python(self):

@@ -50,10 +50,8 @@ class Planted(unittest.TestCase):
             }
 
     def test_each_table_is_a_file(self):
-        made = (
-            "# command: ./run bench resize; 2026-11-23, NVIDIA H200, driver 580.159.04, "
-            "commit 0ac75f5\n"
-        )
+        made = "# command: ./run bench resize; 2026-11-23, NVIDIA H200, driver 580.159.04, "
+        made += "commit 0ac75f5\n"
         self.assertEqual(
             self.written(PAGE),
             {
@@ -100,18 +98,11 @@ class Tree(unittest.TestCase):
         with (DATA / "pool-h100.csv").open(newline="") as file:
             file.readline()
             rows = {(row["trace"], row["allocator"]): row for row in csv.DictReader(file)}
-        allocators = (
-            "vmm, pool",
-            "cuMemAllocAsync",
-            "PyTorch caching",
-            "PyTorch expandable segments",
-        )
+        torch = ("PyTorch caching", "PyTorch expandable segments")
+        allocators = ("vmm, pool", "cuMemAllocAsync", *torch)
         for page in ("README.md", "docs/results/pool.md"):
-            table = next(
-                each
-                for each in results.tables_of((pages.ROOT / page).read_text())
-                if each.columns[0] == "program"
-            )
+            tables = results.tables_of((pages.ROOT / page).read_text())
+            table = next(each for each in tables if each.columns[0] == "program")
             self.assertEqual(len(table.rows), 6, page)
             for row in table.rows:
                 cells = [cell for cell in row[1:] if "," in cell]

@@ -87,7 +87,7 @@ def check_compiled(block):
 
 def check_python(block):
     try:
-        code = compile(block.text, f"{block.page}:{block.line}", "exec")
+        compile(block.text, f"{block.page}:{block.line}", "exec")
     except SyntaxError as wrong:
         return str(wrong)
     unknown = unknown_names(block.text)
@@ -95,15 +95,8 @@ def check_python(block):
         return f"libvmm has no {unknown}"
     if "torch" in block.text or not LIBRARY:  # needs PyTorch and a GPU; a release build
         return None
-    del code
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", block.text],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "adapters" / "python" / "src")},
-        check=False,
-        timeout=60,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "adapters" / "python" / "src")}
+    done = pages.ran(sys.executable, "-B", "-c", block.text, env=environment, timeout=60)
     return None if done.returncode == 0 else done.stderr
 
 
@@ -137,7 +130,7 @@ def check_cmake(block):
         path = os.path.join(folder, "sample.cmake")
         with open(path, "w", encoding="utf-8") as file:
             file.write(STUBS + block.text)
-        done = subprocess.run(["cmake", "-P", path], capture_output=True, text=True, check=False)
+        done = pages.ran("cmake", "-P", path)
     if done.returncode:
         return done.stderr
     said = set(re.findall(r"\bvmm::\w+", block.text))
@@ -176,14 +169,7 @@ def cmake_names():
 
 @functools.cache
 def run_says(words):
-    done = subprocess.run(
-        ["bash", str(ROOT / "run"), *words, "--no-install"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-    )
+    done = pages.ran("bash", "run", *words, "--no-install", cwd=ROOT, stdin=subprocess.DEVNULL)
     return done.returncode, done.stderr
 
 

@@ -14,7 +14,6 @@ import os
 import pathlib
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -34,19 +33,13 @@ HTML = OUT / "html"
 
 def sphinx_python():
     for each in ("python3", "/usr/bin/python3"):
-        command = [each, "-c", "import sphinx, myst_parser"]
-        if subprocess.run(command, capture_output=True, check=False).returncode == 0:
+        if pages.ran(each, "-c", "import sphinx, myst_parser").returncode == 0:
             return each
     return None
 
 
 def build(folder):
-    return subprocess.run(
-        [sphinx_python(), "-B", str(pages.ROOT / "docs/site/build.py"), str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return pages.ran(sphinx_python(), "-B", pages.ROOT / "docs/site/build.py", folder)
 
 
 class Reader(html.parser.HTMLParser):
@@ -157,20 +150,10 @@ def dump(address, dark=False):
     """What a browser has made of a page, after its scripts have run."""
     folder = OUT / "browser"
     shutil.rmtree(folder, ignore_errors=True)
-    done = subprocess.run(
-        [
-            *COMMAND,
-            "--enable-logging=stderr",
-            "--v=0",
-            f"--user-data-dir={folder}",
-            "--virtual-time-budget=8000",
-            *(["--force-dark-mode"] if dark else []),
-            "--dump-dom",
-            (HTML / "index.html").as_uri().removesuffix("index.html") + address,
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
+    done = pages.ran(
+        *(*COMMAND, "--enable-logging=stderr", "--v=0", f"--user-data-dir={folder}"),
+        *("--virtual-time-budget=8000", *(["--force-dark-mode"] if dark else []), "--dump-dom"),
+        (HTML / "index.html").as_uri().removesuffix("index.html") + address,
         timeout=120,
     )
     said = [line for line in done.stderr.split("\n") if "CONSOLE" in line]
