@@ -60,10 +60,10 @@ class Page(unittest.TestCase):
     def tearDown(self):
         self.assertEqual(self.browser.complaints, [])
 
-    def open(self, recording, *options):
+    def open(self, *words, code=0):
         page = FOLDER / "page.html"
-        done = run(recording, "--json", "--page", page, *options)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        done = run(*words, "--json", "--page", page)
+        self.assertEqual(done.returncode, code, done.stderr)
         self.browser.shown = None
         self.browser.open(page)
         return json.loads(done.stdout)
@@ -172,10 +172,7 @@ class Page(unittest.TestCase):
     def test_a_recording_without_events(self):
         path = FOLDER / "listed.pickle"
         path.write_bytes(pickle.dumps(shapes.small_program(12).listed(), 4))
-        page = FOLDER / "page.html"
-        self.assertEqual(run(path, "--page", page, "--device", "24GiB").returncode, 2)
-        self.browser.shown = None
-        self.browser.open(page)
+        self.open(path, "--device", "24GiB", code=2)
         self.assertIn("the peak is not known", self.browser.boxes("#name")[0][0])
         self.assertEqual(set(self.rows()[-1][1:]), {"not known"})
 
@@ -224,12 +221,7 @@ class Page(unittest.TestCase):
 
     def test_ranks(self):
         ranks = [self.made(f"rank{i}.pickle", (100 + 50 * i) * shapes.MIB) for i in range(2)]
-        page = FOLDER / "ranks.html"
-        done = run(*ranks, "--device", "700MiB", "--json", "--page", page)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.browser.shown = None
-        self.browser.open(page)
-        said = json.loads(done.stdout)["ranks"]
+        said = self.open(*ranks, "--device", "700MiB")["ranks"]
         rows = [each[0] for each in self.browser.boxes("#ranks tr")]
         self.assertEqual(len(rows), 3)
         for row, each in zip(rows[1:], said):
@@ -242,13 +234,8 @@ class Page(unittest.TestCase):
 
     def test_the_largest_batch(self):
         files = [self.made(f"batch{n}.pickle", n * 16 * shapes.MIB) for n in (2, 4)]
-        page = FOLDER / "batch.html"
-        options = ("--batch", "2,4", "--device", "1GiB", "--beside", "0", "--json")
-        done = run(*files, *options, "--page", page)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.browser.shown = None
-        self.browser.open(page)
-        best = json.loads(done.stdout)["largest_batch"]["1GiB"]["native"]["best"]
+        said = self.open(*files, "--batch", "2,4", "--device", "1GiB", "--beside", "0")
+        best = said["largest_batch"]["1GiB"]["native"]["best"]
         self.assertEqual(best, 64)
         name = self.browser.boxes("#name")[0][0]
         self.assertIn("batch 64, the largest on 1GiB under native", name)
@@ -263,17 +250,14 @@ class Page(unittest.TestCase):
         ranks = [FOLDER / f"a_long_name_of_rank{i}.pickle.gz" for i in range(2)]
         for each in ranks:
             each.write_bytes(snapshot)
-        page, close = FOLDER / "phone.html", ("--device", "20GiB", "--device", "20.4GiB")
         try:
-            run(*ranks, *close, "--page", page)
-            self.browser.open(page)
+            self.open(*ranks, "--device", "20GiB", "--device", "20.4GiB")
             for where in ("#ranks tr > *, #ranks button", ".over span"):
                 boxes = [(*each[1:], each[0]) for each in self.browser.boxes(where) if each[0]]
                 for one, other in itertools.combinations(boxes, 2):
                     apart = one[0] >= other[1] or other[0] >= one[1]
                     apart = apart or one[2] >= other[3] or other[2] >= one[3]
                     self.assertTrue(apart or one[4] == other[4], (one, other))
-            self.browser.shown = None
             self.open(SNAPSHOT)
             self.assertEqual(self.browser.ask("document.documentElement.scrollWidth"), 390)
             where = "canvas, button, td, th, .site, .row > *"
