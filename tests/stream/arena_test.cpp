@@ -23,6 +23,14 @@ struct Arena : FakePool {
     return options;
   }
   void open_with_arenas() { open(with(arena_rule::always)); }
+  void TearDown() override {
+    if (managed != nullptr) {
+      expect_agreement();
+      free_all();
+      expect_agreement();
+    }
+    FakePool::TearDown();
+  }
   // So that the next blocks of the stream come from its arena.
   void warm(stream_handle stream) {
     const address first = allocate(64 * KiB, stream);
@@ -31,6 +39,12 @@ struct Arena : FakePool {
     EXPECT_EQ(managed->statistics().arena_count, 1u);
     EXPECT_GT(managed->statistics().arena_bytes, 0u);
     free(second, stream);
+  }
+  // A warm arena of the first stream, with so many free blocks of 100 KiB.
+  void fill(std::size_t count) {
+    open_with_arenas();
+    warm(a);
+    for (const address each : allocate_each(count, 100 * KiB, a)) free(each, a);
   }
   // The locks that a call takes, in its order.
   template <class Call>
@@ -99,7 +113,6 @@ TEST_F(Arena, OneForEachStreamUpToItsPlaces) {
   for (std::size_t i = 0; i < streams.size(); ++i) free(blocks[i], streams[i]);
   for (const stream_handle each : streams) fine(managed->forget(each));
   EXPECT_EQ(managed->statistics().arena_count, 0u);
-  validate();
   for (const stream_handle each : streams) EXPECT_TRUE(driver.destroy_stream(each));
 }
 
@@ -160,7 +173,6 @@ TEST_F(Arena, WrongAddressesAnswerAsWithoutArenas) {
     free(other, a);
     note(managed->free(other, b));
     expect_agreement();
-    validate();
   }
   EXPECT_EQ(answers[0], answers[1]);
   EXPECT_EQ(answers[0][0], errc::invalid_argument);
@@ -169,17 +181,12 @@ TEST_F(Arena, WrongAddressesAnswerAsWithoutArenas) {
 // ---- memory held ---------------------------------------------------------------------
 
 TEST_F(Arena, WhatAnArenaKeepsServesOthersBeforeThePoolGrows) {
-  open_with_arenas();
-  warm(a);
-  std::vector<address> blocks = allocate_each(40, 100 * KiB, a);
-  for (const address each : blocks) free(each, a);
+  fill(40);
   const vmm::pool_statistics full = managed->statistics();
   EXPECT_GT(full.arena_bytes, 3 * MiB);
-  const address large = allocate(full.reusable_bytes - MiB, b);
+  allocate(full.reusable_bytes - MiB, b);
   EXPECT_EQ(managed->statistics().mapped_bytes, full.mapped_bytes);
   EXPECT_LT(managed->statistics().arena_bytes, MiB);
-  free(large, b);
-  expect_agreement();
 }
 
 // A block of whole mappings is made of free memory if no other is left.
@@ -194,26 +201,18 @@ TEST_F(Arena, WhatAnArenaKeepsServesABlockOfWholeMappings) {
   ASSERT_TRUE(whole) << vmm::describe(whole.error());
   expect_agreement();
   EXPECT_EQ(managed->allocate_dedicated(2 * MiB, b).error().code, errc::over_budget);
-  free(*whole, b);
 }
 
 TEST_F(Arena, TheRichestServesAnotherStreamAndStaysOpen) {
-  open_with_arenas();
-  warm(a);
-  std::vector<address> blocks = allocate_each(40, 100 * KiB, a);
-  for (const address each : blocks) free(each, a);
+  fill(40);
   free(allocate(4 * KiB, b), b);  // b has an arena from here on
-  for (std::size_t i = 0; i < 8; ++i) blocks[i] = allocate(100 * KiB, b);
+  allocate_each(8, 100 * KiB, b);
   const vmm::pool_statistics now = managed->statistics();
   EXPECT_EQ(now.arena_count, 2u);
   EXPECT_EQ(now.other_stream_count, 8u);  // 4 KiB, and all but the first block
-  const address own = allocate(100 * KiB, a);
+  allocate(100 * KiB, a);
   EXPECT_EQ(managed->statistics().arena_bytes, now.arena_bytes - 100 * KiB);  // nothing was lent
   EXPECT_EQ(managed->statistics().mapped_bytes, now.mapped_bytes);
-  free(own, a);
-  for (std::size_t i = 0; i < 8; ++i) free(blocks[i], b);
-  expect_agreement();
-  validate();
 }
 
 // Memory of an arena whose stream has unfinished work belongs to that stream until it has finished.
@@ -225,18 +224,9 @@ TEST_F(Arena, TheRichestServesNobodyWhileItsStreamWorks) {
   for (const address each : blocks) run(a, {each, 100 * KiB});
   for (const address each : blocks) free(each, a);
   const std::uint64_t foreign = managed->statistics().other_stream_count;
-  for (std::size_t i = 0; i < 10; ++i) {
-    const address at = allocate(100 * KiB, b);
-    run(b, {at, 100 * KiB});
-    blocks[i] = at;
-  }
-  EXPECT_EQ(driver.misuse_count(), 0u);
-  EXPECT_TRUE(driver.finish_all());
-  for (std::size_t i = 0; i < 10; ++i) free(blocks[i], b);
+  for (int i = 0; i < 10; ++i) run(b, {allocate(100 * KiB, b), 100 * KiB});
   EXPECT_EQ(driver.misuse_count(), 0u);
   EXPECT_GE(managed->statistics().other_stream_count, foreign);
-  expect_agreement();
-  validate();
 }
 
 // Also where some of its work has finished: what it freed since then has not.
@@ -250,24 +240,13 @@ TEST_F(Arena, TheRichestServesNobodyWhileItsLaterWorkRuns) {
   for (address& each : blocks) each = allocate(100 * KiB, a);  // of its arena, all of them
   for (const address each : blocks) run(a, {each, 100 * KiB});
   for (const address each : blocks) free(each, a);
-  blocks.clear();
-  for (int i = 0; i < 60; ++i) {
-    blocks.push_back(allocate(100 * KiB, b));
-    run(b, {blocks.back(), 100 * KiB});
-  }
+  for (int i = 0; i < 60; ++i) run(b, {allocate(100 * KiB, b), 100 * KiB});
   EXPECT_EQ(driver.misuse_count(), 0u);
-  EXPECT_TRUE(driver.finish_all());
-  for (const address each : blocks) free(each, b);
-  expect_agreement();
-  validate();
 }
 
 // No event can be recorded in it that says how far it has come, and none spoils the capture.
 TEST_F(Arena, TheRichestServesNobodyWhileItsStreamIsCaptured) {
-  open_with_arenas();
-  warm(a);
-  std::vector<address> blocks = allocate_each(30, 100 * KiB, a);
-  for (const address each : blocks) free(each, a);
+  fill(30);
   free(allocate(4 * KiB, b), b);
   const std::uint64_t foreign = managed->statistics().other_stream_count;
   ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::any_thread));
@@ -275,33 +254,24 @@ TEST_F(Arena, TheRichestServesNobodyWhileItsStreamIsCaptured) {
   EXPECT_EQ(managed->statistics().other_stream_count, foreign);
   end_capture(a);
   free(at, b);
-  const address later = allocate(200 * KiB, b);
+  allocate(200 * KiB, b);
   EXPECT_GT(managed->statistics().other_stream_count, foreign);
-  free(later, b);
-  expect_agreement();
-  validate();
 }
 
 // A request that another arena serves takes the lock of the pool's state to search its own memory,
 // to choose the arena, and to transfer its memory.
 TEST_F(Arena, AMissTakesTheStatesLockThreeTimes) {
   if (!vmm::sync::has_schedule_points) GTEST_SKIP() << "locks do not announce themselves here";
-  open_with_arenas();
-  warm(a);
-  std::vector<address> blocks = allocate_each(40, 100 * KiB, a);
-  for (const address each : blocks) free(each, a);
+  fill(40);
   free(allocate(4 * KiB, b), b);
-  blocks[0] = allocate(100 * KiB, b);  // of what the pool's lists had
-  for (std::size_t i = 1; i < 5; ++i) {
+  allocate(100 * KiB, b);  // of what the pool's lists had
+  for (int left = 4; left > 0; --left) {
     const std::uint64_t foreign = managed->statistics().other_stream_count;
-    address at;
-    const std::vector<const void*> taken = locks_of([&] { at = allocate(100 * KiB, b); });
+    const std::vector<const void*> taken = locks_of([&] { allocate(100 * KiB, b); });
     const void* const of_state = locks_of([&] { (void)managed->last_shortage(); }).front();
     EXPECT_EQ(managed->statistics().other_stream_count, foreign + 1);
     EXPECT_EQ(std::count(taken.begin(), taken.end(), of_state), 3);
-    blocks[i] = at;
   }
-  for (std::size_t i = 0; i < 5; ++i) free(blocks[i], b);
 }
 
 // A little more memory, never above a budget: transfers become rare, or go on.
@@ -331,10 +301,8 @@ TEST_F(Arena, TransfersThatRecurBecomeRareByMemoryWithinTheBudget) {
     if (!has_budget) budget_bytes = now.held_bytes - 2 * MiB;
     EXPECT_EQ(later * 8 < at_first, !has_budget) << at_first << " " << later;
     EXPECT_LE(now.held_bytes, has_budget ? budget_bytes : now.peak_live_bytes * 3 / 2 + 2 * MiB);
-    for (std::size_t i = 0; i < streams.size(); ++i)
-      for (const address each : blocks[i]) free(each, streams[i]);
     expect_agreement();
-    managed.reset();
+    close();
     for (const stream_handle each : streams) EXPECT_TRUE(driver.destroy_stream(each));
   }
 }
@@ -352,10 +320,8 @@ TEST_F(Arena, NeighboursOfSeveralArenasAreJoinedBeforeThePoolGrows) {
   }
   ASSERT_EQ(managed->statistics().mapped_bytes, mapped);
   for (const auto& [at, whose] : blocks) free(at, whose);
-  const address large = allocate(mapped / 2, a);
+  allocate(mapped / 2, a);
   EXPECT_EQ(managed->statistics().mapped_bytes, mapped);
-  free(large, a);
-  validate();
 }
 
 TEST_F(Arena, UnfinishedWorkOfItsStreamIsWaitedFor) {
@@ -386,12 +352,11 @@ TEST_F(Arena, SynchronizeWaitsForTheWorkBeforeEveryFree) {
     const vmm::event_handle after = *driver.create_event();
     fine(driver.record_event(after, a));
     free(first, a);
-    const address again = allocate(size_bytes, a);
+    allocate(size_bytes, a);
     EXPECT_EQ(managed->statistics().reusable_bytes, 0u);
     fine(managed->synchronize());
     EXPECT_TRUE(*driver.query_event(after));
     fine(driver.destroy_event(after));
-    free(again, a);
   }
 }
 

@@ -4,6 +4,7 @@
 // Goal: a graph and other work never share memory unordered, whatever the order of calls. Method:
 // random work, eager and captured, on four streams of the fake driver; kernels read again the tags
 // that were written, and the driver lists misuses.
+#include "../support/byte_source.hpp"
 #include "fake_pool.hpp"
 
 namespace {
@@ -96,14 +97,9 @@ class RandomCaptures {
     if (capturing(used.stream) != used.captured) return;
     const address_range range{used.at, used.size_bytes / 8 * 8};
     const std::uint64_t tag = ++last_tag_;
-    vmm::fake::kernel writer{"writer", 20};
-    writer.writes = {&range, 1};
-    writer.tag = tag;
-    ASSERT_TRUE(driver_.launch(streams_[used.stream], writer));
-    vmm::fake::kernel reader{"reader", 5};
-    reader.reads = {&range, 1};
-    reader.expected = tag;
-    ASSERT_TRUE(driver_.launch(streams_[used.stream], reader));
+    const stream_handle stream = streams_[used.stream];
+    ASSERT_TRUE(driver_.launch(stream, {.duration_us = 20, .writes = {&range, 1}, .tag = tag}));
+    ASSERT_TRUE(driver_.launch(stream, {.duration_us = 5, .reads = {&range, 1}, .expected = tag}));
   }
   void toggle_capture() {
     if (!is_capturing_) {
@@ -165,8 +161,7 @@ class RandomCaptures {
 };
 
 TEST(CapturesAtRandom, ShareNoMemoryWithOtherWork) {
-  const char* const wish = std::getenv("VMM_SCHEDULES");
-  const std::uint64_t count = wish == nullptr ? 200 : std::strtoull(wish, nullptr, 10);
+  const std::uint64_t count = wish("VMM_SCHEDULES", 200);
   for (std::uint64_t seed = 1; seed <= count; ++seed) {
     SCOPED_TRACE(seed);
     RandomCaptures(seed).run();

@@ -19,15 +19,17 @@ struct Ended : FakePool {
     driver.set_gone_streams_undefined(true);
   }
   // The block of a stream that is destroyed while its kernel still writes there.
-  [[nodiscard]] address freed_on_ended(std::uint64_t size_bytes) {
+  [[nodiscard]] address live_of_ended(std::uint64_t size_bytes, bool is_freed = false) {
     const stream_handle gone = *driver.create_stream();
     const address at = allocate(size_bytes, gone);
-    run_and_free(gone, {at, size_bytes}, 1e6);
+    run(gone, {at, size_bytes}, 1e6);
+    if (is_freed) free(at, gone);
     EXPECT_TRUE(driver.destroy_stream(gone));
     return at;
   }
+  address freed_on_ended(std::uint64_t size_bytes) { return live_of_ended(size_bytes, true); }
   // A block of b's. While a is captured, the call that would spoil that is not made.
-  [[nodiscard]] address waits_for_capture(call not_made) {
+  address waits_for_capture(call not_made) {
     const address other = allocate(8 * MiB, b);
     EXPECT_EQ(managed->synchronize().error().code, errc::not_permitted);
     EXPECT_EQ(driver.calls(not_made), 0u);
@@ -63,28 +65,23 @@ TEST_F(Ended, AStreamThatFreesFirstWaitsForNoOtherStreamsWork) {
     free(at, fresh);
     run(b, {other, 8 * MiB}, 1e6);
     driver.reset_calls();
-    const address again = allocate(8 * MiB, fresh);
+    allocate(8 * MiB, fresh);
     EXPECT_EQ(driver.calls(call::synchronize_event), 0u);
     EXPECT_GT(driver.resource_counts().pending_work, 0u);
-    free(again, fresh);
-    free(other, b);
-    managed.reset();
+    close();
     ASSERT_TRUE(driver.destroy_stream(fresh));
   }
 }
 
 TEST_F(Ended, ShortOfMemoryARequestHasWhatItLeft) {
   open(moving(), &vmm::pool_options::budget_bytes, 16 * MiB);
-  (void)freed_on_ended(12 * MiB);
+  freed_on_ended(12 * MiB);
   const address at = allocate(16 * MiB, a);
   run_and_free(a, {at, 16 * MiB}, 10);
 }
 
 TEST_F(Ended, ThePoolEndsWithItsLiveBlock) {
-  const stream_handle gone = *driver.create_stream();
-  const address at = allocate(8 * MiB, gone);
-  run(gone, {at, 8 * MiB}, 1e6);
-  ASSERT_TRUE(driver.destroy_stream(gone));
+  (void)live_of_ended(8 * MiB);
   managed.reset();  // a misuse where the kernel is not waited for
   EXPECT_EQ(driver.resource_counts().memory_bytes, 0u);
 }
@@ -92,10 +89,7 @@ TEST_F(Ended, ThePoolEndsWithItsLiveBlock) {
 TEST_F(Ended, ItIsFreedOnAnotherStreamOrAfterEverything) {
   open(moving());
   for (const bool is_named : {true, false}) {
-    const stream_handle gone = *driver.create_stream();
-    const address at = allocate(8 * MiB, gone);
-    run(gone, {at, 8 * MiB}, 1e6);
-    ASSERT_TRUE(driver.destroy_stream(gone));
+    const address at = live_of_ended(8 * MiB);
     if (is_named) {
       ASSERT_TRUE(driver.finish_all());
       free(at, a);
@@ -108,15 +102,11 @@ TEST_F(Ended, ItIsFreedOnAnotherStreamOrAfterEverything) {
 }
 
 TEST_F(Ended, SuspensionWaitsForItsWork) {
-  const stream_handle gone = *driver.create_stream();
-  const address at = allocate(8 * MiB, gone);
-  run(gone, {at, 8 * MiB}, 1e6);
-  ASSERT_TRUE(driver.destroy_stream(gone));
+  (void)live_of_ended(8 * MiB);
   vmm::suspension_list parts;
   fine(managed->suspension().begin_suspend({}, parts));
   EXPECT_EQ(driver.resource_counts().pending_work, 0u);
   managed->suspension().end_suspend(parts, false);
-  free(at, a);
 }
 
 // A free names the stream: the driver's error of the capture query is the free's error.
@@ -147,12 +137,11 @@ TEST_F(Ended, WhereStreamsAreNamedARefusalIsCovered) {
   open(options);
   const address at = allocate(8 * MiB, a);
   run_and_free(a, {at, 8 * MiB}, 1e6);
-  vmm::fake::fault planned;
-  planned.where = call::record_event;
-  for (const auto& failure : driver.possible_errors(call::record_event))
-    if (failure.code == errc::invalid_argument) planned.failure = failure;
-  ASSERT_EQ(planned.failure.code, errc::invalid_argument);
-  driver.fail(planned);
+  const auto failures = driver.possible_errors(call::record_event);
+  const auto refusal = std::ranges::find(failures, errc::invalid_argument,
+                                         [](const auto& each) { return each.code; });
+  ASSERT_NE(refusal, failures.end());
+  driver.fail({call::record_event, 1, false, *refusal});
   const address other = allocate(8 * MiB, b);
   EXPECT_EQ(driver.faults_struck(), 1u);
   run(b, {other, 8 * MiB}, 10);  // a misuse where a's kernel was taken as finished
@@ -166,7 +155,7 @@ TEST_F(Ended, WhereStreamsAreNamedARefusalIsCovered) {
 
 TEST_F(Ended, WhereStreamsAreNamedADestroyedOneStopsNoCall) {
   open(moving(), &vmm::pool_options::streams_forgotten, true);
-  (void)freed_on_ended(8 * MiB);
+  freed_on_ended(8 * MiB);
   const address other = allocate(8 * MiB, a);
   run_and_free(a, {other, 8 * MiB}, 10);
   fine(managed->synchronize());
@@ -176,14 +165,8 @@ TEST_F(Ended, WhereStreamsAreNamedADestroyedOneStopsNoCall) {
   driver.clear_misuses();
 }
 
-vmm::fake::profile without_the_event() {
-  vmm::fake::profile plays = vmm::fake::profile::cuda();
-  plays.can.record_all = false;
-  return plays;
-}
-
 struct EndedWithoutTheEvent : Ended {
-  EndedWithoutTheEvent() : Ended(without_the_event()) {}
+  EndedWithoutTheEvent() : Ended(without_record_all()) {}
 };
 
 // No event covers its work: all work is waited for, once, and once more for a batch of frees after
@@ -207,16 +190,13 @@ TEST_F(EndedWithoutTheEvent, ItsMemoryIsWaitedForAndServesOthers) {
     EXPECT_EQ(managed->statistics().mapped_bytes, 0u);
     EXPECT_EQ(driver.calls(call::synchronize_all), waits);
     EXPECT_EQ(driver.misuse_count(), 0u) << "it is not named again before the end";
-    managed.reset();
+    close();
     driver.clear_misuses();
   }
 }
 
 TEST_F(EndedWithoutTheEvent, ThePoolEndsBehindItsWork) {
-  const stream_handle gone = *driver.create_stream();
-  const address at = allocate(8 * MiB, gone);
-  run(gone, {at, 8 * MiB}, 1e6);
-  ASSERT_TRUE(driver.destroy_stream(gone));
+  (void)live_of_ended(8 * MiB);
   managed.reset();
   EXPECT_EQ(driver.resource_counts().memory_bytes, 0u);
   EXPECT_EQ(driver.misuse_count(), driver.misuse_count(vmm::fake::misuse_kind::stale_handle));
@@ -229,64 +209,52 @@ TEST_F(EndedWithoutTheEvent, ItIsNotWaitedForBesideAnAnnouncedCapture) {
   const address at = freed_on_ended(8 * MiB);
   fine(managed->captures().begin());
   ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::any_thread));
-  const address other = waits_for_capture(call::synchronize_all);
-  EXPECT_NE(other, at);
+  EXPECT_NE(waits_for_capture(call::synchronize_all), at);
   fine(managed->captures().end());
-  free(other, b);
   fine(managed->synchronize());
   EXPECT_EQ(driver.calls(call::synchronize_all), 1u);
-  managed.reset();
+  close();
   driver.clear_misuses();
 }
 
 // ---- a new stream has its handle -----------------------------------------------------------
 
-vmm::fake::profile with_handles_again() {
-  vmm::fake::profile plays = vmm::fake::profile::cuda();
-  plays.traps.stream_numbers_again = true;
-  return plays;
-}
-
-// As on CUDA, a new stream has the handle of the one that was destroyed under its running kernel.
 struct EndedAgain : Ended {
   EndedAgain() : Ended(with_handles_again()) {}
+  void TearDown() override {
+    if (fresh != stream_handle::default_stream) EXPECT_TRUE(driver.destroy_stream(fresh));
+    Ended::TearDown();
+  }
   // A stream whose handle an earlier one had that still writes to a block that it freed.
-  [[nodiscard]] stream_handle again(std::uint64_t size_bytes, address& freed) {
+  void again() {
     const stream_handle first = *driver.create_stream();
     EXPECT_TRUE(driver.destroy_stream(first));
-    freed = freed_on_ended(size_bytes);
-    const stream_handle second = *driver.create_stream();
-    EXPECT_EQ(second, first) << "the handle is not given again";
-    return second;
+    freed = freed_on_ended(8 * MiB);
+    fresh = *driver.create_stream();
+    EXPECT_EQ(fresh, first) << "the handle is not given again";
   }
   void use(address at, stream_handle stream) {
     run(stream, {at, 8 * MiB}, 10);  // a misuse where the other kernel still writes there
     free(at, stream);
   }
+  stream_handle fresh{};
+  address freed{};
 };
 
 TEST_F(EndedAgain, ItHasNoneOfItsMemoryUntilItsWorkHasFinished) {
   open(moving());
-  address freed;
-  const stream_handle fresh = again(8 * MiB, freed);
+  again();
   use(allocate(8 * MiB, fresh), fresh);
-  const vmm::result<address> aligned = managed->allocate(8 * MiB, 2 * MiB, fresh);
-  ASSERT_TRUE(aligned);
-  use(*aligned, fresh);
+  use(managed->allocate(8 * MiB, 2 * MiB, fresh).value(), fresh);
   EXPECT_EQ(driver.calls(call::record_all), 1u) << "once for a stream";
   fine(managed->synchronize());
   EXPECT_EQ(managed->statistics().mapped_bytes % (8 * MiB), 0u);
-  EXPECT_TRUE(driver.destroy_stream(fresh));
 }
 
 TEST_F(EndedAgain, AnAlignedRequestComesFirst) {
   open(moving());
-  address freed;
-  const stream_handle fresh = again(8 * MiB, freed);
-  const vmm::result<address> at = managed->allocate(8 * MiB, 2 * MiB, fresh);
-  ASSERT_TRUE(at);
-  use(*at, fresh);
-  EXPECT_TRUE(driver.destroy_stream(fresh));
+  again();
+  use(managed->allocate(8 * MiB, 2 * MiB, fresh).value(), fresh);
 }
 
 // Beside a kernel that goes on, with and without a capture that puts events off. Neither events nor
@@ -320,7 +288,6 @@ TEST_F(EndedAgain, ManyEndBesideAKernel) {
     EXPECT_EQ(managed->trim(0).failure.code, errc::none);
     EXPECT_EQ(managed->statistics().mapped_bytes, 0u);
     EXPECT_EQ(managed->statistics().stale_count, 0u);
-    managed.reset();
   }
 }
 
@@ -350,36 +317,31 @@ TEST_F(EndedAgain, ManyEndWithPinnedBlocks) {
 // What is made ready is the stream's own: nothing that the earlier one still uses is moved.
 TEST_F(EndedAgain, MemoryIsMadeReady) {
   open(moving());
-  address freed;
-  const stream_handle fresh = again(8 * MiB, freed);
+  again();
   EXPECT_EQ(managed->preallocate(16 * MiB, fresh).failure.code, errc::none);
   use(allocate(16 * MiB, fresh), fresh);
-  EXPECT_TRUE(driver.destroy_stream(fresh));
 }
 
 // What it frees first is taken as the earlier stream's.
 TEST_F(EndedAgain, AFreeComesFirst) {
   open(moving());
   const address other = allocate(8 * MiB, a);
-  address freed;
-  const stream_handle fresh = again(8 * MiB, freed);
+  again();
   run(a, {other, 8 * MiB}, 10);
   ASSERT_TRUE(driver.synchronize_stream(a));
   free(other, fresh);
   use(allocate(8 * MiB, fresh), fresh);
-  EXPECT_TRUE(driver.destroy_stream(fresh));
 }
 
 // An event on the new stream does not stand for the earlier one's work.
 TEST_F(EndedAgain, ItIsForgottenWithoutARequest) {
   open(moving());
   const address other = allocate(8 * MiB, a);
-  address freed;
-  const stream_handle fresh = again(8 * MiB, freed);
+  again();
   free(other, fresh);
   fine(managed->forget(fresh));
   EXPECT_EQ(driver.calls(call::record_all), 1u);
-  EXPECT_TRUE(driver.destroy_stream(fresh));
+  EXPECT_TRUE(driver.destroy_stream(std::exchange(fresh, {})));
   use(allocate(8 * MiB, a), a);
   use(allocate(8 * MiB, a), a);
   fine(managed->synchronize());
@@ -393,20 +355,17 @@ TEST_F(EndedAgain, AGraphIsReleasedOnIt) {
   const auto graph = driver.end_capture(a);
   ASSERT_TRUE(number && graph);
   ASSERT_TRUE(driver.destroy_graph(*graph));
-  address freed;
-  const stream_handle fresh = again(8 * MiB, freed);
+  again();
   fine(managed->captures().release(*number, fresh));
   use(allocate(8 * MiB, fresh), fresh);
   use(allocate(8 * MiB, fresh), fresh);
   use(allocate(8 * MiB, a), a);
-  EXPECT_TRUE(driver.destroy_stream(fresh));
 }
 
 // The refused call leaves the capture seen: the next request spoils nothing.
 TEST_F(EndedAgain, ACaptureOutlivesARefusedForget) {
   open(moving(), &vmm::pool_options::capture, vmm::capture_rule::private_memory);
-  address freed;
-  const stream_handle fresh = again(8 * MiB, freed);
+  again();
   free(allocate(2 * MiB, fresh), fresh);
   ASSERT_TRUE(driver.begin_capture(fresh, vmm::capture_mode::any_thread));
   free(allocate(8 * MiB, fresh), fresh);
@@ -414,14 +373,12 @@ TEST_F(EndedAgain, ACaptureOutlivesARefusedForget) {
   const address other = allocate(8 * MiB, b);
   run_and_free(b, {other, 8 * MiB}, 10);
   end_capture(fresh);
-  EXPECT_TRUE(driver.destroy_stream(fresh));
 }
 
 // No event can be recorded: its memory is left alone, and its record goes when the next one ends.
 TEST_F(EndedAgain, BesideACapture) {
   open(moving());
-  address freed;
-  const stream_handle fresh = again(8 * MiB, freed);
+  again();
   fine(managed->captures().begin());
   ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::any_thread));
   const address at = allocate(8 * MiB, fresh);
@@ -432,27 +389,23 @@ TEST_F(EndedAgain, BesideACapture) {
   end_capture(a);
   fine(managed->captures().end());
   EXPECT_TRUE(driver.destroy_stream(fresh));
-  const stream_handle third = *driver.create_stream();
-  ASSERT_EQ(third, fresh);
-  use(allocate(8 * MiB, third), third);
+  ASSERT_EQ(*driver.create_stream(), fresh);
+  use(allocate(8 * MiB, fresh), fresh);
   fine(managed->synchronize());
-  use(allocate(8 * MiB, third), third);
+  use(allocate(8 * MiB, fresh), fresh);
   EXPECT_LE(managed->statistics().stream_count, 2u) << "records of streams that ended stay";
-  EXPECT_TRUE(driver.destroy_stream(third));
 }
 
 // The new stream is captured itself, unannounced: its own request spoils nothing.
 TEST_F(EndedAgain, InsideACapture) {
   open(moving(), &vmm::pool_options::capture, vmm::capture_rule::private_memory);
-  address freed;
-  const stream_handle fresh = again(8 * MiB, freed);
+  again();
   ASSERT_TRUE(driver.begin_capture(fresh, vmm::capture_mode::any_thread));
   const address at = allocate(8 * MiB, fresh);
   EXPECT_NE(at, freed);
   free(at, fresh);
   end_capture(fresh);
   use(allocate(8 * MiB, fresh), fresh);
-  EXPECT_TRUE(driver.destroy_stream(fresh));
 }
 
 TEST_F(EndedAgain, ManyEndAtRandom) {
@@ -483,22 +436,19 @@ TEST_F(Ended, AnAnnouncedCaptureIsNotSpoiled) {
   const address at = freed_on_ended(8 * MiB);
   fine(managed->captures().begin());
   ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::any_thread));
-  const address other = waits_for_capture(call::record_all);
-  EXPECT_NE(other, at);
+  EXPECT_NE(waits_for_capture(call::record_all), at);
   fine(managed->captures().end());
   fine(managed->synchronize());
-  free(other, b);
 }
 
 TEST_F(Ended, ACaptureThatACallHasSeenIsNotSpoiled) {
   open(moving());
-  (void)freed_on_ended(8 * MiB);
+  freed_on_ended(8 * MiB);
   ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::any_thread));
   EXPECT_EQ(managed->allocate(MiB, a).error().code, errc::not_permitted);
-  const address other = waits_for_capture(call::record_all);
+  waits_for_capture(call::record_all);
   free(allocate(MiB, a), a);  // its end is seen
   fine(managed->synchronize());
-  free(other, b);
 }
 
 // The end of a capture on a stream that is destroyed then is never seen.

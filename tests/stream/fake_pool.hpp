@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A stream pool on the fake driver with two streams. After every test the pool's validator passes,
-// the driver's resource counts are zero, and it has seen no misuse. It imports what it uses,
-// so it is the last include of a file.
+// A stream pool on the fake driver with two streams. After every test, and before another pool, the
+// pool's validator passes and its live blocks are freed; after every test the driver's resource
+// counts are zero, and it has seen no misuse. It imports what it uses, so it is the last include of
+// a file.
 #pragma once
 
 #include "../support/fake_device.hpp"
@@ -19,6 +20,7 @@ struct FakePool : FakeDevice {
     open();
   }
   void open(const vmm::pool_options& options = {}) {
+    close();
     managed = std::make_unique<pool>(driver, options);
   }
   /// With one option changed.
@@ -38,24 +40,36 @@ struct FakePool : FakeDevice {
     options.policy.tuning.small_handle_bytes = 0;
     return options;
   }
+  // With all work finished and no live block.
+  void close() {
+    if (managed == nullptr) return;
+    validate();
+    EXPECT_TRUE(driver.finish_all());
+    free_all();
+    managed.reset();
+  }
+  void free_all() {
+    if (managed->statistics().live_count == 0) return;
+    const auto regions = *managed->regions();
+    for (const vmm::pool_region& each : regions)
+      if (each.kind == vmm::pool_region_kind::live) free(each.range.base, a);
+  }
   void validate() {
     const vmm::status valid = managed->validate();
     EXPECT_TRUE(valid) << (valid ? "" : valid.error().detail);
   }
   void TearDown() override {
-    if (managed != nullptr) validate();
-    EXPECT_TRUE(driver.finish_all());
-    managed.reset();
+    close();
     FakeDevice::TearDown();
   }
 
-  [[nodiscard]] vmm::address allocate(std::uint64_t size_bytes, vmm::stream_handle stream) {
+  vmm::address allocate(std::uint64_t size_bytes, vmm::stream_handle stream) {
     const auto at = managed->allocate(size_bytes, stream);
     EXPECT_TRUE(at) << (at ? "" : vmm::describe(at.error()));
     return at.value_or(vmm::address{});
   }
-  [[nodiscard]] std::vector<vmm::address> allocate_each(std::size_t count, std::uint64_t size_bytes,
-                                                        vmm::stream_handle stream) {
+  std::vector<vmm::address> allocate_each(std::size_t count, std::uint64_t size_bytes,
+                                          vmm::stream_handle stream) {
     std::vector<vmm::address> blocks(count);
     for (vmm::address& each : blocks) each = allocate(size_bytes, stream);
     return blocks;

@@ -34,6 +34,21 @@ pool_setup setup_with(std::uint64_t segment_bytes, std::uint64_t handle_bytes) {
   return how;
 }
 
+// How much a new pool would create for a MiB, and in handles of which size, in MiB.
+std::pair<std::uint32_t, std::uint32_t> created_for_a_mib(const pool_setup& how,
+                                                          const growth_effort& effort) {
+  pool_state state{how};
+  EXPECT_TRUE(state.add_segment({{}, {base, how.segment_bytes}}));
+  const std::uint32_t stream = *stream_memory(state).add_stream(static_cast<stream_handle>(1));
+  growth_planner planner(state);
+  auto plan = *planner.plan({MiB_granules, stream}, effort);
+  const std::pair created{plan.create_granules / MiB_granules, plan.handle_granules / MiB_granules};
+  growth_commit(state).abandon(plan, 0);
+  EXPECT_TRUE(state_audit(state).validate());
+  state_end(state).release_all();
+  return created;
+}
+
 struct PlannerTest : testing::Test {
   explicit PlannerTest(std::uint64_t handle_bytes = 2 * MiB)
       : state(setup_with(64 * MiB, handle_bytes)) {}
@@ -181,21 +196,10 @@ TEST_F(PlannerTest, CreatesNoMoreThanIsNeededWhereThatIsAsked) {
   pool_setup how = setup_with(64 * MiB, 64 * MiB);
   how.policy.headroom = 100;
   how.policy.tuning.growth_share = 1;
-  pool_state wishing(how);
-  ASSERT_TRUE(wishing.add_segment({{}, {base, 64 * MiB}}));
-  const std::uint32_t stream = *stream_memory(wishing).add_stream(static_cast<stream_handle>(1));
-  growth_planner planner(wishing);
   growth_effort effort{.held_bytes = 32 * MiB};
-  auto plan = planner.plan({MiB_granules, stream}, effort);
-  ASSERT_TRUE(plan);
-  EXPECT_EQ(plan->create_granules, 32 * MiB_granules) << "as much again";
-  growth_commit(wishing).abandon(*plan, 0);
+  EXPECT_EQ(created_for_a_mib(how, effort).first, 32u) << "as much again";
   effort.needed_only = true;
-  plan = planner.plan({MiB_granules, stream}, effort);
-  ASSERT_TRUE(plan);
-  EXPECT_EQ(plan->create_granules, 2 * MiB_granules) << "a page";
-  growth_commit(wishing).abandon(*plan, 0);
-  EXPECT_TRUE(state_audit(wishing).validate());
+  EXPECT_EQ(created_for_a_mib(how, effort).first, 2u) << "a page";
 }
 
 TEST_F(PlannerTest, ContinuesFreeMemoryAtTheEnd) {
@@ -229,17 +233,9 @@ TEST(Planner, CreatesMoreAndInLargerHandlesTheMoreIsThere) {
     pool_setup how = setup_with(1024 * MiB, 16 * MiB);
     how.policy.tuning.small_handle_bytes = 0;
     how.policy.tuning.slack_bytes = each.has_headroom ? 4096 * MiB : 0;
-    pool_state state{how};
-    ASSERT_TRUE(state.add_segment({{}, {base, 1024 * MiB}}));
-    const std::uint32_t a = *stream_memory(state).add_stream(static_cast<stream_handle>(1));
-    growth_planner planner(state);
-    auto plan = *planner.plan(
-        {MiB_granules, a}, {.use_all_free = each.is_short, .held_bytes = each.footprint_mib * MiB});
-    EXPECT_EQ(plan.create_granules, each.create_mib * MiB_granules);
-    EXPECT_EQ(plan.handle_granules, each.handle_mib * MiB_granules);
-    growth_commit(state).abandon(plan, 0);
-    EXPECT_TRUE(state_audit(state).validate());
-    vmm::state_end(state).release_all();
+    const auto created = created_for_a_mib(
+        how, {.use_all_free = each.is_short, .held_bytes = each.footprint_mib * MiB});
+    EXPECT_EQ(created, std::pair(each.create_mib, each.handle_mib));
   }
 }
 
@@ -259,16 +255,8 @@ TEST(Planner, CreatesSmallHandlesWhileLittleIsHeld) {
     how.policy.tuning.slack_bytes = each.is_scattered ? 0 : 4096 * MiB;
     how.policy.tuning.growth_share = 1024;
     how.policy.tuning.small_handle_bytes = 24 * MiB;
-    pool_state state{how};
-    ASSERT_TRUE(state.add_segment({{}, {base, 1024 * MiB}}));
-    const std::uint32_t a = *stream_memory(state).add_stream(static_cast<stream_handle>(1));
-    growth_planner planner(state);
-    auto plan = *planner.plan({MiB_granules, a}, {.held_bytes = each.footprint_mib * MiB});
-    EXPECT_EQ(plan.create_granules, 2 * MiB_granules);
-    EXPECT_EQ(plan.handle_granules, each.handle_mib * MiB_granules);
-    growth_commit(state).abandon(plan, 0);
-    EXPECT_TRUE(state_audit(state).validate());
-    vmm::state_end(state).release_all();
+    const auto created = created_for_a_mib(how, {.held_bytes = each.footprint_mib * MiB});
+    EXPECT_EQ(created, std::pair(2u, each.handle_mib));
   }
 }
 

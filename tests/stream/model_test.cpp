@@ -10,6 +10,7 @@
 // VMM_SCHEDULES sets how many.
 #include <numeric>
 
+#include "../support/byte_source.hpp"
 #include "../support/test.h"
 
 import vmm.fake;
@@ -72,17 +73,7 @@ class notified_mappings final : public vmm::remap_listener {
 };
 
 // How often programs came to what is rare: a test of nothing else but empty pools passes, too.
-struct rare_events {
-  std::uint64_t refused_count = 0;
-  std::uint64_t spilled_count = 0;
-  std::uint64_t trimmed_count = 0;
-  std::uint64_t moved_count = 0;
-  std::uint64_t other_stream_count = 0;
-  std::uint64_t device_wait_count = 0;
-  std::uint64_t host_wait_count = 0;
-  std::uint64_t unordered_count = 0;
-  std::uint64_t freed_pinned_count = 0;
-};
+using rare_events = std::map<std::string, std::uint64_t>;
 
 class model_program {
  public:
@@ -109,15 +100,12 @@ class model_program {
     check_places();
     if (!arenas_) check_history();
     const vmm::pool_statistics now = pool_->statistics();
-    reached.refused_count += seen_.refused_count;
-    reached.spilled_count += pool_->statistics().spilled_bytes != 0 ? 1U : 0U;
-    reached.trimmed_count += seen_.trimmed_count;
-    reached.moved_count += now.moved_count;
-    reached.other_stream_count += now.other_stream_count;
-    reached.device_wait_count += now.device_wait_count;
-    reached.host_wait_count += now.host_wait_count;
-    reached.unordered_count += seen_.unordered_count;
-    reached.freed_pinned_count += seen_.freed_pinned_count;
+    for (const auto& [name, count] : seen_) reached[name] += count;
+    reached["spilled"] += now.spilled_bytes != 0 ? 1U : 0U;
+    reached["moved"] += now.moved_count;
+    reached["other stream"] += now.other_stream_count;
+    reached["device wait"] += now.device_wait_count;
+    reached["host wait"] += now.host_wait_count;
     if (!testing::Test::HasFailure()) end();
   }
 
@@ -210,7 +198,7 @@ class model_program {
   void check_refusal(const vmm::error& why, std::uint64_t size_bytes, std::size_t stream) {
     const bool is_short = why.code == errc::out_of_memory || why.code == errc::over_budget;
     EXPECT_TRUE(is_short) << vmm::describe(why);
-    ++seen_.refused_count;
+    ++seen_["refused"];
     const vmm::shortage_report report = pool_->last_shortage();
     EXPECT_EQ(report.failure, why.code);
     EXPECT_EQ(report.request_bytes, rounded(size_bytes));
@@ -244,7 +232,7 @@ class model_program {
       default: pool_->deallocate(at, gone.size_bytes, 256); break;
     }
     gone.is_freed = true;
-    if (gone.pins != 0) ++seen_.freed_pinned_count;
+    if (gone.pins != 0) ++seen_["freed pinned"];
     if (gone.pins == 0) drop(victim);
   }
   void drop(block_place gone) {
@@ -275,7 +263,7 @@ class model_program {
     EXPECT_EQ(report.failure.code, errc::none);
     EXPECT_EQ(before - (device_used() + host_used()), report.released_bytes);
     EXPECT_EQ(report.released_count == 0, report.released_bytes == 0);
-    if (report.released_bytes != 0) ++seen_.trimmed_count;
+    if (report.released_bytes != 0) ++seen_["trimmed"];
   }
 
   void set_peers() {
@@ -326,9 +314,8 @@ class model_program {
     auto& [at, used] = what;
     // Freed memory may be used by the pin's owner, behind the stream on which it was freed.
     const address_range range{{at}, std::max<std::uint64_t>(used.size_bytes / 8 * 8, 8)};
-    vmm::fake::kernel work{.name = "work", .duration_us = 5};
-    work.writes = {&range, 1};
-    if (used.written) work.reads = {&range, 1};
+    vmm::fake::kernel work{.duration_us = 5, .writes = {&range, 1}};
+    if (used.written) work.reads = work.writes;
     work.expected = used.written;
     work.tag = ++last_written_;
     ASSERT_TRUE(driver_.launch(streams_[used.stream], work));
@@ -376,7 +363,7 @@ class model_program {
     EXPECT_EQ(now.reserved_bytes, now.mapped_bytes + now.stale_bytes + now.hole_bytes);
     EXPECT_EQ(notified_.size_bytes(), now.mapped_bytes + now.stale_bytes);
     EXPECT_LE(now.pending_bytes, now.reusable_bytes);
-    if (now.pending_bytes != 0) ++seen_.unordered_count;
+    if (now.pending_bytes != 0) ++seen_["unordered"];
     EXPECT_LE(now.stream_count, streams_.size() + 1);
     const std::uint64_t held = device_used() + host_used();
     EXPECT_GE(held, now.mapped_bytes) << "what is not mapped is cached";
@@ -488,26 +475,20 @@ class model_program {
   std::uint64_t last_written_ = 0;
   std::uint64_t allocated_count_ = 0;
   std::uint64_t freed_count_ = 0;
-  rare_events seen_{};
+  rare_events seen_;
 };
 
 TEST(Model, SaysWhatItWasAskedFor) {
-  const char* const text = std::getenv("VMM_SCHEDULES");
-  const std::uint64_t count = text == nullptr ? 60 : std::strtoull(text, nullptr, 10);
+  const std::uint64_t count = wish("VMM_SCHEDULES", 60);
   rare_events reached;
   for (std::uint64_t seed = 1; seed <= count && !HasFailure(); ++seed) {
     SCOPED_TRACE("program " + std::to_string(seed));
     model_program(seed).run(reached);
   }
   if (count < 60) return;
-  for (const std::uint64_t each :
-       {reached.refused_count, reached.spilled_count, reached.trimmed_count, reached.moved_count,
-        reached.other_stream_count, reached.device_wait_count, reached.host_wait_count,
-        reached.unordered_count, reached.freed_pinned_count})
-    EXPECT_NE(each, 0u);
-  RecordProperty("refused", std::to_string(reached.refused_count));
-  RecordProperty("spilled", std::to_string(reached.spilled_count));
-  RecordProperty("moved", std::to_string(reached.moved_count));
+  for (const char* const each : {"refused", "spilled", "trimmed", "moved", "other stream",
+                                 "device wait", "host wait", "unordered", "freed pinned"})
+    EXPECT_NE(reached[each], 0u) << each;
 }
 
 // The same programs with an arena for each stream.
@@ -517,10 +498,9 @@ TEST(Model, SaysTheSameWithArenas) {
     SCOPED_TRACE("program " + std::to_string(seed));
     model_program(seed, true).run(reached);
   }
-  for (const std::uint64_t each :
-       {reached.moved_count, reached.other_stream_count, reached.device_wait_count,
-        reached.unordered_count, reached.freed_pinned_count})
-    EXPECT_NE(each, 0u);
+  for (const char* const each :
+       {"moved", "other stream", "device wait", "unordered", "freed pinned"})
+    EXPECT_NE(reached[each], 0u) << each;
 }
 
 }  // namespace

@@ -37,9 +37,9 @@ struct Notices : FakePool {
   // Two free stretches of 4 MiB with something live between them and behind them.
   void make_gaps() {
     first = allocate(4 * MiB, a);
-    walls.push_back(allocate(2 * MiB, a));
+    allocate(2 * MiB, a);
     second = allocate(4 * MiB, a);
-    walls.push_back(allocate(2 * MiB, a));
+    allocate(2 * MiB, a);
     ASSERT_TRUE(driver.write_tag({first, 4 * MiB}, 7));
     free(first, a);
     free(second, a);
@@ -51,7 +51,6 @@ struct Notices : FakePool {
     return made.value_or(vmm::remap_subscription::none);
   }
   address first{}, second{};
-  std::vector<address> walls;
 };
 
 TEST_F(Notices, AMoveIsToldBeforeItIsMade) {
@@ -59,8 +58,7 @@ TEST_F(Notices, AMoveIsToldBeforeItIsMade) {
   make_gaps();
   hearer card;
   const auto subscription = listen(card);
-  const address whole = allocate(8 * MiB, a);
-  EXPECT_EQ(whole, second) << "the first stretch moved behind the second";
+  EXPECT_EQ(allocate(8 * MiB, a), second) << "the first stretch moved behind the second";
   ASSERT_EQ(card.heard.size(), 2u);
   for (std::size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(card.heard[i].kind, remap_kind::moved);
@@ -74,8 +72,6 @@ TEST_F(Notices, AMoveIsToldBeforeItIsMade) {
   (void)managed->trim(0);
   EXPECT_EQ(card.bytes(remap_kind::unmapped), 4 * MiB) << "the addresses it moved from";
   fine(managed->remaps().unsubscribe(subscription));
-  free(whole, a);
-  for (const address wall : walls) free(wall, a);
 }
 
 TEST_F(Notices, WhatIsGivenBackIsTold) {
@@ -103,15 +99,13 @@ TEST_F(Notices, WhatIsPinnedIsNeverTold) {
   free(held, a);
   hearer card;
   const auto subscription = listen(card);
-  const address large = allocate(16 * MiB, a);
-  free(large, b);
+  free(allocate(16 * MiB, a), b);
   (void)managed->trim(0);
   EXPECT_FALSE(card.heard.empty());
   for (const remap_notice& each : card.heard)
     EXPECT_FALSE(each.range.overlaps({held, 4 * MiB})) << "what is pinned stays";
   fine(managed->remaps().unsubscribe(subscription));
   fine(managed->unpin(held));
-  for (const address wall : walls) free(wall, a);
 }
 
 TEST_F(Notices, ReuseInPlaceIsNoChange) {
@@ -126,14 +120,10 @@ TEST_F(Notices, ReuseInPlaceIsNoChange) {
 TEST_F(Notices, AnUnmapThatFailsIsToldOnce) {
   open(moving());
   make_gaps();
-  const address whole = allocate(8 * MiB, a);
+  allocate(8 * MiB, a);
   hearer card;
   const auto subscription = listen(card);
-  vmm::fake::fault planned;
-  planned.where = call::unmap;
-  planned.forever = true;
-  planned.failure = driver.possible_errors(call::unmap).front();
-  driver.fail(planned);
+  fail(call::unmap, 1, true);
   for (int i = 0; i < 3; ++i) (void)managed->trim(0);
   driver.clear_faults();
   EXPECT_EQ(managed->statistics().stale_bytes, 4 * MiB);
@@ -141,8 +131,6 @@ TEST_F(Notices, AnUnmapThatFailsIsToldOnce) {
   EXPECT_EQ(managed->statistics().stale_bytes, 0u);
   EXPECT_EQ(card.bytes(remap_kind::unmapped), 4 * MiB);
   fine(managed->remaps().unsubscribe(subscription));
-  free(whole, a);
-  for (const address wall : walls) free(wall, a);
 }
 
 TEST_F(Notices, NobodyHearsAfterTheEnd) {
@@ -196,7 +184,6 @@ TEST_F(Notices, ACallbackMayFreeAndPin) {
   const auto subscription = *managed->remaps().subscribe(helps);
   free(allocate(8 * MiB, b), b);
   (void)managed->trim(0);
-  validate();
   EXPECT_EQ(managed->statistics().pinned_count, 1u);
   EXPECT_EQ(managed->statistics().live_count, 1u);
   fine(managed->remaps().unsubscribe(subscription));
@@ -215,22 +202,16 @@ TEST_F(NoticesDeathTest, ACallbackMustNotAllocateWhatIsFree) {
   };
   open(moving());
   modest wants(*managed, a);
-  const address block = allocate(4096, a);
+  allocate(4096, a);
   free(allocate(512, a), a);
   free(allocate(8 * MiB, a), a);
-  EXPECT_DEATH(
-      {
-        (void)managed->remaps().subscribe(wants);
-        (void)managed->trim(0);
-      },
-      "a remap callback makes a forbidden call");
-  EXPECT_DEATH(
-      {
-        (void)managed->remaps().subscribe(wants);
-        managed.reset();
-      },
-      "a remap callback makes a forbidden call");
-  free(block, a);
+  const auto beside_listener = [&](const auto& what) {
+    (void)managed->remaps().subscribe(wants);
+    what();
+  };
+  constexpr const char* why = "a remap callback makes a forbidden call";
+  EXPECT_DEATH(beside_listener([&] { (void)managed->trim(0); }), why);
+  EXPECT_DEATH(beside_listener([&] { managed.reset(); }), why);
 }
 
 // The gate is closed for one thread only: others go on meanwhile.
@@ -247,12 +228,11 @@ TEST_F(Notices, OthersAllocateWhileACallbackRuns) {
   };
   open(moving());
   waiter waits(*managed, a);
-  const address block = allocate(4096, a);
+  allocate(4096, a);
   free(allocate(8 * MiB, a), a);
   const auto subscription = *managed->remaps().subscribe(waits);
   EXPECT_EQ(managed->trim(0).released_bytes, 8 * MiB);
   fine(managed->remaps().unsubscribe(subscription));
-  free(block, a);
 }
 
 // ---- callbacks of two pools ----

@@ -32,9 +32,8 @@ std::vector<place> places() {
 // A kernel on the block, a copy from it into another one, and rights for both locations.
 void use(vmm::fake_driver& driver, const place& on, address first, address second) {
   const vmm::address_range written{first, 4 * MiB};
-  vmm::fake::kernel work{"writer", 5};
-  work.writes = {&written, 1};
-  const vmm::status ran = driver.launch(stream_handle::default_stream, work);
+  const vmm::status ran =
+      driver.launch(stream_handle::default_stream, {.duration_us = 5, .writes = {&written, 1}});
   EXPECT_TRUE(ran) << on.name << ": " << (ran ? "" : vmm::describe(ran.error()));
   const vmm::status copied = driver.copy({second, first, 4 * MiB, stream_handle::default_stream});
   EXPECT_TRUE(copied) << on.name << ": " << (copied ? "" : vmm::describe(copied.error()));

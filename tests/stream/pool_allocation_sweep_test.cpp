@@ -19,7 +19,7 @@ using pool_scenarios::variant;
 
 void run(const pool_scenarios::scenario<B>& one, const variant& on, sweeps::allocation_sweep& all,
          sweeps::planned_failure planned) {
-  pool_scenarios::world<B> w(sweeps::paused(on.plays), on.change(one.options));
+  pool_scenarios::world<B> w(sweeps::paused(on.plays), pool_scenarios::options_on(on, one.options));
   one.prepare(w);
   const vmm::pool_statistics before = w.pool->statistics();
   const std::size_t live_before = w.slots.size();

@@ -124,7 +124,7 @@ TEST(PoolScenarios, TakeTheWaysThatTheyAreNamedAfter) {
 struct PoolFaults : testing::Test {
   // Does the operation in a fresh world with these faults planned; checks all there is to check.
   outcome inject(const scenario& one, const variant& on, const fault_list& faults) {
-    world w(B(on.plays), on.change(one.options));
+    world w(B(on.plays), pool_scenarios::options_on(on, one.options));
     one.prepare(w);
     const vmm::pool_statistics before = w.pool->statistics();
     const std::size_t live_before = w.slots.size();

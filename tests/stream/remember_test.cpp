@@ -408,9 +408,7 @@ TEST_F(Remember, WhatIsReadyGoesFirstWhenMemoryIsShort) {
       stream_pool other(driver);
       const vmm::address at = pool.allocate(MiB, a).value();
       const vmm::address_range bytes{at, MiB};
-      vmm::fake::kernel work{.name = "work", .duration_us = 1e6};
-      work.writes = {&bytes, 1};
-      ASSERT_TRUE(driver.launch(a, work));
+      ASSERT_TRUE(driver.launch(a, {.duration_us = 1e6, .writes = {&bytes, 1}}));
       if (!is_second) {
         const vmm::address most = pool.allocate(half_gib, a).value();
         EXPECT_TRUE(pool.free(most, a));

@@ -10,19 +10,13 @@
 // include except others with imports.
 #pragma once
 
-#include "../support/test.h"
+#include "../support/scenarios.h"
 
-import vmm.backend;
-import vmm.fake;
 import vmm.stream;
 
 namespace pool_scenarios {
 
-inline vmm::fake_driver& fake_of(vmm::fake_driver& driver) { return driver; }
-template <class Observer>
-vmm::fake_driver& fake_of(vmm::observed_backend<vmm::fake_driver, Observer>& driver) {
-  return driver.driver();
-}
+using sweeps::fake_of, sweeps::status_of, sweeps::variant;
 
 /// One live block: its last work leaves `tag` in all of it.
 struct slot {
@@ -57,23 +51,22 @@ struct world {
   [[nodiscard]] bool has_streams() { return fake().feature_set().streams; }
 
   vmm::status add(std::uint64_t size_bytes, std::size_t stream) {
-    const auto at = pool->allocate(size_bytes, streams[stream]);
-    if (!at) return at.error();
-    slots.push_back({*at, size_bytes, stream, 0});
-    return {};
+    return keep(pool->allocate(size_bytes, streams[stream]), size_bytes, stream);
   }
-  vmm::status remove(std::size_t index) {
-    const vmm::status freed = pool->free(slots[index].at, streams[slots[index].stream]);
+  vmm::status keep(const vmm::result<vmm::address>& at, std::uint64_t size_bytes,
+                   std::size_t stream) {
+    if (at) slots.push_back({*at, size_bytes, stream, 0});
+    return status_of(at);
+  }
+  vmm::status remove(std::size_t index, bool is_unordered = false) {
+    const vmm::status freed = is_unordered
+                                  ? pool->free(slots[index].at)
+                                  : pool->free(slots[index].at, streams[slots[index].stream]);
     if (freed) slots.erase(slots.begin() + static_cast<std::ptrdiff_t>(index));
     return freed;
   }
-
   /// The same as a device-wide free.
-  vmm::status remove_unordered(std::size_t index) {
-    const vmm::status freed = pool->free(slots[index].at);
-    if (freed) slots.erase(slots.begin() + static_cast<std::ptrdiff_t>(index));
-    return freed;
-  }
+  vmm::status remove_unordered(std::size_t index) { return remove(index, true); }
 
   /// Work on the slot's stream that reads what is there and leaves a new tag; unfinished until a
   /// call waits.
@@ -201,6 +194,24 @@ template <class B>
 auto adding(std::uint64_t size_bytes, std::size_t stream) {
   return [=](world<B>& w) { return w.add(size_bytes, stream); };
 }
+/// On the first stream.
+template <class B>
+vmm::status add_aligned(world<B>& w) {
+  return w.keep(w.pool->allocate(3 * MiB, 2 * MiB, w.streams[w.a]), 3 * MiB, w.a);
+}
+template <class B>
+auto trimming(std::uint64_t limit_bytes) {
+  return [=](world<B>& w) { return status_of(w.pool->trim(limit_bytes)); };
+}
+
+/// With all work finished afterwards.
+template <class Prepare>
+auto finished(Prepare prepare) {
+  return [prepare](auto& w) {
+    prepare(w);
+    w.finish_work();
+  };
+}
 
 /// Free, used, live, free, used, live: two whole pairs of pages that can only serve together when
 /// they are moved.
@@ -264,10 +275,7 @@ std::vector<scenario<B>> reuses() {
     ASSERT_TRUE(w.add_used(2 * MiB, w.a));
     ASSERT_TRUE(w.remove(0));
   };
-  const auto freed_and_finished = [freed_by_b](w_t& w) {
-    freed_by_b(w);
-    w.finish_work();
-  };
+  const auto freed_and_finished = finished(freed_by_b);
   const auto stale = [](w_t& w) {
     two_gaps<B>(0)(w);
     ASSERT_TRUE(w.add_used(8 * MiB, w.a));
@@ -357,21 +365,11 @@ std::vector<scenario<B>> shortages() {
 template <class B>
 std::vector<scenario<B>> returns() {
   using w_t = world<B>;
-  const auto idle = [](w_t& w) {
-    two_gaps<B>(1)(w);
-    w.finish_work();
-  };
   const auto idle_with_stale = [](w_t& w) {
     two_gaps<B>(1)(w);
     ASSERT_TRUE(w.add_used(8 * MiB, w.a));
     ASSERT_TRUE(w.remove(2));
     w.finish_work();
-  };
-  const auto trim = [](std::uint64_t limit_bytes) {
-    return [limit_bytes](w_t& w) {
-      const vmm::trim_report report = w.pool->trim(limit_bytes);
-      return report.failure.code == vmm::errc::none ? vmm::status{} : vmm::status{report.failure};
-    };
   };
   return {
       {"free", moving(), two_gaps<B>(0), [](w_t& w) { return w.remove(0); }},
@@ -390,10 +388,10 @@ std::vector<scenario<B>> returns() {
        },
        [](w_t& w) { return w.pool->forget(w.streams[w.c]); }},
       {"pin", moving(), two_gaps<B>(0), [](w_t& w) { return w.pool->pin(w.slots[0].at); }},
-      {"trim", moving(), idle, trim(0), true},
-      {"trim to a limit", moving(), idle, trim(4 * MiB), true},
-      {"trim stale mappings", moving(), idle_with_stale, trim(0), true},
-      {"trim under work", moving(), two_gaps<B>(1), trim(0), true},
+      {"trim", moving(), finished(two_gaps<B>(1)), trimming<B>(0), true},
+      {"trim to a limit", moving(), finished(two_gaps<B>(1)), trimming<B>(4 * MiB), true},
+      {"trim stale mappings", moving(), idle_with_stale, trimming<B>(0), true},
+      {"trim under work", moving(), two_gaps<B>(1), trimming<B>(0), true},
       {"synchronize", moving(), two_gaps<B>(1), [](w_t& w) { return w.pool->synchronize(); }},
   };
 }
@@ -409,14 +407,6 @@ std::vector<scenario<B>> unordered() {
     used(w);
     ASSERT_TRUE(w.remove_unordered(0));
   };
-  const auto freed_and_finished = [freed](w_t& w) {
-    freed(w);
-    w.finish_work();
-  };
-  const auto trim = [](w_t& w) {
-    const vmm::trim_report report = w.pool->trim(0);
-    return report.failure.code == vmm::errc::none ? vmm::status{} : vmm::status{report.failure};
-  };
   // Two whole pairs of pages, each freed after everything, that serve together when they move.
   const auto pairs = [](w_t& w) {
     for (int i = 0; i < 2; ++i) {
@@ -430,21 +420,15 @@ std::vector<scenario<B>> unordered() {
       {"free after everything", moving(), used, [](w_t& w) { return w.remove_unordered(0); }},
       {"free after everything, twice", moving(), freed,
        [](w_t& w) { return w.remove_unordered(0); }},
-      {"reuse what was freed after everything", moving(), freed_and_finished,
-       adding<B>(16 * MiB, 0)},
+      {"reuse what was freed after everything", moving(), finished(freed), adding<B>(16 * MiB, 0)},
       {"grow beside what was freed after everything", moving(), freed, adding<B>(16 * MiB, 0)},
-      {"move what was freed after everything", moving(),
-       [pairs](w_t& w) {
-         pairs(w);
-         w.finish_work();
-       },
-       adding<B>(8 * MiB, 2)},
+      {"move what was freed after everything", moving(), finished(pairs), adding<B>(8 * MiB, 2)},
       {"short, the device waits for everything", budgeted(moving(), 12 * MiB), pairs,
        adding<B>(8 * MiB, 2), true, true},
       {"short, all of it serves", budgeted(moving(), 18 * MiB), freed, adding<B>(16 * MiB, 2), true,
        true},
-      {"trim after everything", moving(), freed_and_finished, trim, true},
-      {"trim under everything", moving(), freed, trim, true},
+      {"trim after everything", moving(), finished(freed), trimming<B>(0), true},
+      {"trim under everything", moving(), freed, trimming<B>(0), true},
       {"synchronize with everything", moving(), freed,
        [](w_t& w) { return w.pool->synchronize(); }},
       {"forget before everything is marked", moving(), freed,
@@ -465,24 +449,14 @@ std::vector<scenario<B>> off() {
     used(w);
     ASSERT_TRUE(w.remove(0));
   };
-  const auto idle = [used](w_t& w) {
-    used(w);
-    w.finish_work();
-  };
   return {
       {"off, allocate", options, used, adding<B>(4 * MiB, 0), true},
       {"off, allocate beside what work still uses", options, freed, adding<B>(4 * MiB, 1), true},
-      {"off, allocate aligned", options, used,
-       [](w_t& w) {
-         const auto at = w.pool->allocate(3 * MiB, 2 * MiB, w.streams[w.a]);
-         if (at) w.slots.push_back({*at, 3 * MiB, w.a, 0});
-         return at ? vmm::status{} : vmm::status{at.error()};
-       },
-       true},
-      {"off, free", options, idle, [](w_t& w) { return w.remove(0); }, true},
+      {"off, allocate aligned", options, used, add_aligned<B>, true},
+      {"off, free", options, finished(used), [](w_t& w) { return w.remove(0); }, true},
       {"off, free under work", options, used, [](w_t& w) { return w.remove(0); }, true},
-      {"off, free after everything", options, idle, [](w_t& w) { return w.remove_unordered(0); },
-       true},
+      {"off, free after everything", options, finished(used),
+       [](w_t& w) { return w.remove_unordered(0); }, true},
       {"off, short, waiting serves", budgeted(options, 8 * MiB), freed, adding<B>(6 * MiB, 1), true,
        true},
   };
@@ -507,17 +481,10 @@ std::vector<scenario<B>> fills() {
       {"filled, larger handles", filling(growing()), used, adding<B>(20 * MiB, 0)},
       {"filled, behind free memory", filling(moving()), behind_free, adding<B>(5 * MiB, 0)},
       {"filled, moved and new memory", filling(moving()), two_gaps<B>(0), adding<B>(12 * MiB, 0)},
-      {"filled, aligned", filling(moving()), behind_free,
-       [](w_t& w) {
-         const auto at = w.pool->allocate(3 * MiB, 2 * MiB, w.streams[w.a]);
-         if (at) w.slots.push_back({*at, 3 * MiB, w.a, 0});
-         return at ? vmm::status{} : vmm::status{at.error()};
-       }},
+      {"filled, aligned", filling(moving()), behind_free, add_aligned<B>},
       {"filled, a block of mappings of its own", filling(moving()), used,
        [](w_t& w) {
-         const auto at = w.pool->allocate_dedicated(3 * MiB, w.streams[w.a]);
-         if (at) w.slots.push_back({*at, 3 * MiB, w.a, 0});
-         return at ? vmm::status{} : vmm::status{at.error()};
+         return w.keep(w.pool->allocate_dedicated(3 * MiB, w.streams[w.a]), 3 * MiB, w.a);
        }},
   };
 }
@@ -527,22 +494,15 @@ template <class B>
 std::vector<scenario<B>> preparations() {
   using w_t = world<B>;
   const auto announcing = [](std::uint64_t size_bytes, std::size_t stream) {
-    return [=](w_t& w) {
-      const vmm::preallocate_report report = w.pool->preallocate(size_bytes, w.streams[stream]);
-      return report.failure.code == vmm::errc::none ? vmm::status{} : vmm::status{report.failure};
-    };
+    return [=](w_t& w) { return status_of(w.pool->preallocate(size_bytes, w.streams[stream])); };
   };
   const auto nothing = [](w_t&) {};
-  const auto finished_by_b = [](w_t& w) {
-    two_gaps<B>(1)(w);
-    w.finish_work();
-  };
   return {
       {"announce before anything else", growing(), nothing, announcing(4 * MiB, 0)},
       {"announce beside live blocks", growing(),
        [](w_t& w) { ASSERT_TRUE(w.add_used(20 * MiB, w.a)); }, announcing(4 * MiB, 1)},
       {"announce, own handles move", moving(), two_gaps<B>(0), announcing(8 * MiB, 0)},
-      {"announce, what another stream has finished moves", moving(), finished_by_b,
+      {"announce, what another stream has finished moves", moving(), finished(two_gaps<B>(1)),
        announcing(8 * MiB, 2)},
       {"announce, another stream's work goes on", moving(), two_gaps<B>(1), announcing(8 * MiB, 2)},
       {"announce in a further reservation", small_space(growing(), 48 * MiB),
@@ -559,34 +519,10 @@ std::vector<scenario<B>> all() {
   return list;
 }
 
-/// The drivers to sweep: how mappings may be shared and undone decides the way through the pool.
-struct variant {
-  const char* name;
-  vmm::fake::profile plays;
-  bool arenas = false;  // every stream has one from its first growth on
-
-  [[nodiscard]] vmm::pool_options change(vmm::pool_options options) const {
-    if (arenas) options.stream_arenas = vmm::arena_rule::always;
-    return options;
-  }
-};
-inline std::vector<variant> variants() {
-  vmm::fake::profile cuda = vmm::fake::profile::cuda();
-  cuda.device_memory_bytes = 64 * MiB;
-  vmm::fake::profile no_alias = cuda;
-  no_alias.can.alias = vmm::alias_level::none;
-  vmm::fake::profile no_span = cuda;
-  no_span.can.spanning_unmap = false;
-  vmm::fake::profile neither = no_alias;
-  neither.can.spanning_unmap = false;
-  vmm::fake::profile level_zero = vmm::fake::profile::level_zero();
-  level_zero.device_memory_bytes = 64 * MiB;
-  vmm::fake::profile host = vmm::fake::profile::host();
-  host.host_memory_bytes = 64 * MiB;
-  host.host_granularity = cuda.device_granularity;
-  return {{"cuda", cuda},        {"no alias", no_alias},     {"no span", no_span},
-          {"neither", neither},  {"level zero", level_zero}, {"host", host},
-          {"arenas", cuda, true}};
+inline std::vector<variant> variants() { return sweeps::variants(64 * MiB); }
+inline vmm::pool_options options_on(const variant& on, vmm::pool_options options) {
+  if (on.arenas) options.stream_arenas = vmm::arena_rule::always;
+  return options;
 }
 
 }  // namespace pool_scenarios

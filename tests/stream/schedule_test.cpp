@@ -32,11 +32,6 @@ stream_program::totals play(std::uint64_t from, std::uint64_t count,
   return done;
 }
 
-[[nodiscard]] std::uint64_t wish(const char* variable, std::uint64_t otherwise) {
-  const char* const text = std::getenv(variable);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
-
 TEST(Schedules, NoHazardInAnyOfThem) {
   play(wish("VMM_FIRST_SCHEDULE", 1), wish("VMM_SCHEDULES", 400), {});
 }

@@ -16,6 +16,8 @@ vmm::pool_options impatient(std::uint64_t budget_bytes) {
   return options;
 }
 
+constexpr vmm::fake::native_error none_left{errc::out_of_memory, 2, "CUDA_ERROR_OUT_OF_MEMORY"};
+
 class Shortage : public FakePool {};
 
 TEST_F(Shortage, WhatAnyOfManyStreamsFinishedServes) {
@@ -27,14 +29,9 @@ TEST_F(Shortage, WhatAnyOfManyStreamsFinishedServes) {
     free(allocate(512, streams.back()), streams.back());
   }
   const vmm::stream_handle far = streams[stream_count - 5];
-  const address low = allocate(60 * MiB, far);
-  const address middle = allocate(60 * MiB, far);
-  const address high = allocate(60 * MiB, far);
-  free(middle, far);
-  const address again = allocate(60 * MiB, streams[0]);
-  EXPECT_TRUE(again);
-  for (const address each : {low, high}) free(each, far);
-  free(again, streams[0]);
+  free(allocate_each(3, 60 * MiB, far)[1], far);
+  EXPECT_TRUE(allocate(60 * MiB, streams[0]));
+  free_all();
   for (const vmm::stream_handle each : streams) {
     fine(managed->forget(each));
     fine(driver.destroy_stream(each));
@@ -46,16 +43,14 @@ TEST_F(Shortage, ADriverThatRefusesEventsAsNotSupportedLosesNoStream) {
   for (const call kind : {call::create_event, call::record_event, call::record_all}) {
     open(moving());
     const address used = allocate(16 * MiB, a);
-    const address other = allocate(2 * MiB, b);
+    allocate(2 * MiB, b);
     run_and_free(a, {used, 16 * MiB});
     driver.fail({kind, 1, true, {errc::not_supported, 801, "INJECTED"}});
     const auto more = managed->allocate(16 * MiB, b);
     if (!more) EXPECT_EQ(more.error().code, errc::not_supported) << vmm::name_of(kind);
-    validate();
     driver.clear_faults();
     if (more) free(*more, b);
     free(allocate(16 * MiB, b), b);
-    free(other, b);
   }
 }
 
@@ -86,10 +81,7 @@ TEST_F(Shortage, NearABudgetLittleStrands) {
   open(impatient(256 * MiB));
   std::vector<address> blocks = allocate_each(40, 6 * MiB, a);
   for (std::size_t i = 0; i < blocks.size(); i += 2) free(blocks[i], a);
-  const address large = allocate(120 * MiB, a);
-  EXPECT_TRUE(large);
-  free(large, a);
-  for (std::size_t i = 1; i < blocks.size(); i += 2) free(blocks[i], a);
+  EXPECT_TRUE(allocate(120 * MiB, a));
 }
 
 // The same if the driver has the limit, and the pool expects it; and nothing of it without.
@@ -116,7 +108,7 @@ TEST_F(Shortage, HandlesGetSmallerTowardsALimitThatIsExpected) {
 // The report says what the failed request did, not what the options allow.
 TEST_F(Shortage, TheReportSaysWhatWasDone) {
   open({}, &vmm::pool_options::budget_bytes, 64 * MiB);
-  const address live = allocate(60 * MiB, a);
+  allocate(60 * MiB, a);
   EXPECT_FALSE(managed->allocate(64 * MiB, a));
   vmm::shortage_report report = managed->last_shortage();
   EXPECT_EQ(report.failure, errc::over_budget);
@@ -126,16 +118,13 @@ TEST_F(Shortage, TheReportSaysWhatWasDone) {
   run_and_free(b, {other, 2 * MiB}, 500);
   EXPECT_FALSE(managed->allocate(64 * MiB, a));
   EXPECT_FALSE(managed->last_shortage().waited) << "no wait makes room for it";
-  vmm::fake::fault planned{.where = vmm::call::create, .forever = true};
-  planned.failure = {errc::out_of_memory, 2, "CUDA_ERROR_OUT_OF_MEMORY"};
-  driver.fail(planned);
+  driver.fail({call::create, 1, true, none_left});
   EXPECT_FALSE(managed->allocate(4 * MiB, a));
   driver.clear_faults();
   report = managed->last_shortage();
   EXPECT_EQ(report.failure, errc::out_of_memory);
   EXPECT_TRUE(report.waited) << "the caller waited for b";
   EXPECT_EQ(report.request_bytes, 4 * MiB);
-  free(live, a);
 }
 
 // A budget that a cached piece fills, and then a device that has nothing: the first try makes no
@@ -145,16 +134,10 @@ TEST_F(Shortage, TheAnswerIsThatOfTheLastTry) {
   options.policy.tuning.growth_share = 0;  // one handle, near the budget too
   open(options);
   free(allocate(32 * MiB, a), a);
-  vmm::fake::fault planned;
-  planned.where = vmm::call::release;
-  planned.failure = driver.possible_errors(vmm::call::release).front();
-  driver.fail(planned);
+  fail(call::release);
   ASSERT_NE(managed->trim(0).failure.code, errc::none) << "what the driver refuses is cached";
   ASSERT_EQ(managed->statistics().held_bytes, 32 * MiB);
-  planned.where = vmm::call::create;
-  planned.forever = true;
-  planned.failure = {errc::out_of_memory, 2, "CUDA_ERROR_OUT_OF_MEMORY"};
-  driver.fail(planned);
+  driver.fail({call::create, 1, true, none_left});
   const auto none = managed->allocate(4 * MiB, a);
   driver.clear_faults();
   EXPECT_EQ(none.error().code, errc::out_of_memory);
@@ -175,32 +158,21 @@ TEST_F(Shortage, AWishGivesWayWhereAddressesAreShort) {
   options.policy.handle_bytes_max = 128 * MiB;
   options.policy.tuning.growth_share = 1;
   open(options);
-  const address first = allocate(40 * MiB, a);
-  const address second = allocate(40 * MiB, a);
+  allocate_each(2, 40 * MiB, a);
   ASSERT_EQ(managed->statistics().mapped_bytes, 80 * MiB) << "48 MiB of addresses are left";
-  vmm::fake::fault planned;
-  planned.where = vmm::call::reserve;
-  planned.forever = true;
-  planned.failure = {errc::out_of_addresses, 2, "CUDA_ERROR_OUT_OF_MEMORY"};
-  driver.fail(planned);
-  const address third = allocate(4 * MiB, a);
+  driver.fail({call::reserve, 1, true, {errc::out_of_addresses, 2, "CUDA_ERROR_OUT_OF_MEMORY"}});
+  allocate(4 * MiB, a);
   EXPECT_EQ(managed->statistics().mapped_bytes, 84 * MiB);
   EXPECT_EQ(managed->statistics().reserved_bytes, 128 * MiB);
   const auto none = managed->allocate(64 * MiB, a);
   ASSERT_FALSE(none) << "what is needed fits no hole either";
   EXPECT_EQ(none.error().where, vmm::call::reserve) << "the reason is that of the driver";
   driver.clear_faults();
-  for (const address each : {first, second, third}) free(each, a);
-}
-
-vmm::fake::profile without_aliases() {
-  vmm::fake::profile plays = vmm::fake::profile::cuda();
-  plays.can.alias = vmm::alias_level::none;
-  return plays;
 }
 
 struct ShortageWithoutAliases : FakePool {
-  ShortageWithoutAliases() : FakePool(without_aliases()) {}
+  ShortageWithoutAliases()
+      : FakePool(cuda_with([](auto& plays) { plays.can.alias = vmm::alias_level::none; })) {}
 };
 
 TEST_F(ShortageWithoutAliases, IdleMemoryIsAskedAboutBeforeARequestFails) {
@@ -208,9 +180,7 @@ TEST_F(ShortageWithoutAliases, IdleMemoryIsAskedAboutBeforeARequestFails) {
   std::vector<address> blocks = allocate_each(4, 64 * MiB, a);
   free(blocks[0], a);
   free(blocks[2], a);
-  const address large = allocate(128 * MiB, a);
-  EXPECT_TRUE(large);
-  for (const address each : {blocks[1], blocks[3], large}) free(each, a);
+  EXPECT_TRUE(allocate(128 * MiB, a));
 }
 
 }  // namespace

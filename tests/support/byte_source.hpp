@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes that choose the operations of a program: the fuzzer's, or those of a random generator.
+// Bytes that choose the operations of a program: the fuzzer's, or those of a random generator; and
+// how many programs are wanted.
 #pragma once
 
 #include "../../tools/program/standard.hpp"
@@ -20,6 +21,12 @@ class byte_source {
   std::span<const std::uint8_t> bytes_;
   std::size_t at_ = 0;
 };
+
+/// The number that the environment has.
+[[nodiscard]] inline std::uint64_t wish(const char* variable, std::uint64_t otherwise) {
+  const char* const text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
 
 /// The bytes of one random program: 128 to 639 of them.
 [[nodiscard]] inline std::vector<std::uint8_t> random_program(std::uint64_t seed) {

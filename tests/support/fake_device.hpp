@@ -11,6 +11,24 @@
 import vmm.backend;
 import vmm.fake;
 
+/// CUDA's driver with a change.
+template <class Change>
+[[nodiscard]] vmm::fake::profile cuda_with(Change&& change) {
+  vmm::fake::profile plays = vmm::fake::profile::cuda();
+  change(plays);
+  return plays;
+}
+[[nodiscard]] inline vmm::fake::profile without_record_all() {
+  return cuda_with([](auto& plays) { plays.can.record_all = false; });
+}
+/// As on CUDA, a new stream has the handle of one that was destroyed under its running kernel.
+[[nodiscard]] inline vmm::fake::profile with_handles_again() {
+  return cuda_with([](auto& plays) { plays.traps.stream_numbers_again = true; });
+}
+[[nodiscard]] inline vmm::fake::profile with_devices(std::int32_t count) {
+  return cuda_with([count](auto& plays) { plays.device_count = count; });
+}
+
 struct FakeDevice : testing::Test {
   explicit FakeDevice(const vmm::fake::profile& plays = vmm::fake::profile::cuda())
       : driver(plays) {}
@@ -32,9 +50,12 @@ struct FakeDevice : testing::Test {
   }
   // A kernel on `stream` that writes the range.
   void run(vmm::stream_handle stream, vmm::address_range what, double us = 1000) {
-    vmm::fake::kernel work{"writer", us};
-    work.writes = {&what, 1};
-    ASSERT_TRUE(driver.launch(stream, work));
+    ASSERT_TRUE(driver.launch(stream, {.name = "writer", .duration_us = us, .writes = {&what, 1}}));
+  }
+
+  // The call of its kind that is the nth from now on fails, with the driver's first reason.
+  void fail(vmm::call where, std::uint64_t nth = 1, bool forever = false) {
+    driver.fail({where, nth, forever, driver.possible_errors(where).front()});
   }
 
   vmm::fake_driver driver;
