@@ -5,10 +5,11 @@
 // includes the calls of all threads. Method: each call beside a capture on the fake driver, which
 // ends a capture that a call disturbs.
 #include "../relief/fixture.hpp"
+#include "../support/scenarios.h"
 
 namespace {
 
-using vmm::address, vmm::stream_handle;
+using sweeps::status_of, vmm::address, vmm::stream_handle;
 
 struct ManagerCapture : relief::OneDevice {
   void SetUp() override {
@@ -36,9 +37,7 @@ struct ManagerCapture : relief::OneDevice {
     const auto at = of.allocate({.size_bytes = size_bytes, .stream = used});
     EXPECT_TRUE(at);
     const vmm::address_range what{*at, size_bytes};
-    vmm::fake::kernel work{"writer", 1e6};
-    work.writes = {&what, 1};
-    EXPECT_TRUE(driver.launch(used, work));
+    EXPECT_TRUE(driver.launch(used, {.duration_us = 1e6, .writes = {&what, 1}}));
     return *at;
   }
 
@@ -49,16 +48,13 @@ TEST_F(ManagerCapture, OnAnotherStreamStaysWhole) {
   vmm::manager blocks(driver);
   address at = use(blocks, 8 * MiB);
   ASSERT_TRUE(blocks.free(at, used));
-  expect_whole("trim", [&] {
-    const auto trimmed = blocks.trim(0);
-    return trimmed.failure.code == vmm::errc::none ? vmm::status{} : vmm::status{trimmed.failure};
-  });
+  expect_whole("trim", [&] { return status_of(blocks.trim(0)); });
   at = use(blocks, 8 * MiB);
   ASSERT_TRUE(blocks.free(at, used));
   expect_whole("allocate", [&] {
     const auto made = blocks.allocate({.size_bytes = 8 * MiB, .stream = used});
     at = made.value_or(address{});
-    return made ? vmm::status{} : vmm::status{made.error()};
+    return status_of(made);
   });
   expect_whole("free", [&] { return blocks.free(at, used); });
   at = use(blocks, 8 * MiB);
@@ -69,7 +65,7 @@ TEST_F(ManagerCapture, OnAnotherStreamStaysWhole) {
   expect_whole("resize", [&] {
     const auto now = blocks.resize({.at = at, .size_bytes = 16 * MiB, .names_stream = true});
     at = now.value_or(at);
-    return now ? vmm::status{} : vmm::status{now.error()};
+    return status_of(now);
   });
   ASSERT_TRUE(blocks.free(at, used));
   vmm::growable_range range(blocks, {.segment_bytes_max = 64 * MiB});

@@ -5,51 +5,14 @@
 // alignments that must survive a move, what a driver left undone, its own end under faults, and
 // threads that run short of memory together. Method: on the fake driver, which ends the process at
 // a misuse; work finishes when the test says so.
-#include "../support/test.h"
-
-import vmm.backend;
-import vmm.fake;
-import vmm.manager;
+#include "fake_manager.hpp"
 
 namespace {
 
 using vmm::address, vmm::call, vmm::errc, vmm::stream_handle;
 
-struct ManagerEdges : testing::Test {
-  using manager = vmm::manager;
-
-  void SetUp() override { open(); }
-  void open(const vmm::manager_policy& policy = vmm::manager_policy::va_pool(),
-            const vmm::fake::profile& plays = vmm::fake::profile::cuda()) {
-    managed.reset();
-    driver = vmm::fake_driver(plays);
-    driver.set_misuse_fatal(true);
-    driver.set_manual(true);
-    for (stream_handle& each : streams) each = driver.create_stream().value();
-    vmm::manager_options options;
-    options.policy = policy;
-    managed = std::make_unique<manager>(driver, options);
-  }
-  void TearDown() override {
-    driver.clear_faults();
-    EXPECT_TRUE(driver.finish_all());
-    if (managed != nullptr) EXPECT_TRUE(managed->validate());
-    managed.reset();
-    for (const stream_handle each : streams) EXPECT_TRUE(driver.destroy_stream(each));
-    EXPECT_TRUE(driver.check_empty()) << driver.report();
-  }
-  [[nodiscard]] address allocate(std::uint64_t size_bytes, stream_handle stream = {}) {
-    const auto at = managed->allocate({size_bytes, 0, 0, stream});
-    EXPECT_TRUE(at) << (at ? "" : vmm::describe(at.error()));
-    return at.value_or(address{});
-  }
-  void free(address at) { EXPECT_TRUE(managed->free(at)); }
-  // Work that stays unfinished until the test says so. The driver dies where it is not ordered
-  // behind all that still uses this memory.
-  void use(address at, std::uint64_t size_bytes, stream_handle stream) {
-    const vmm::address_range range{at, size_bytes};
-    EXPECT_TRUE(driver.launch(stream, {.name = "use", .writes = {&range, 1}}));
-  }
+struct ManagerEdges : FakeManager {
+  ManagerEdges() : FakeManager(true) {}
   void fail(call where, std::uint64_t nth = 1, bool forever = false) {
     driver.fail({where, nth, forever, {errc::invalid_argument, 77, "INJECTED"}});
   }
@@ -60,10 +23,6 @@ struct ManagerEdges : testing::Test {
     free(at);
     EXPECT_EQ(managed->trim(0).still_mapped_bytes, size_bytes);
   }
-
-  vmm::fake_driver driver;
-  stream_handle streams[3] = {};
-  std::unique_ptr<manager> managed;
 };
 
 // ---- memory that an earlier user's work still touches
@@ -76,7 +35,6 @@ TEST_F(ManagerEdges, ARangeFreedIdleIsReusedBehindTheEarlierUser) {
   const address at = allocate(64 * MiB, streams[2]);
   EXPECT_EQ(managed->statistics().reused_range_count, 1u);
   use(at, 64 * MiB, streams[2]);
-  free(at);
 }
 
 // Two blocks that shared memory were freed in the order of two streams, and the memory is free for
@@ -93,16 +51,13 @@ TEST_F(ManagerEdges, AMappedRangeThatSharedItsMemoryWaitsForBothUsers) {
   free(target);
   const address again = allocate(4 * MiB, streams[2]);
   use(again, 4 * MiB, streams[2]);
-  free(again);
 }
 
 // A new stream may have the number of one that is gone and whose work goes on.
 TEST_F(ManagerEdges, AStreamWithTheNumberOfAnotherWaitsForItsWork) {
-  vmm::fake::profile plays = vmm::fake::profile::cuda();
-  plays.traps.stream_numbers_again = true;
   for (const vmm::manager_policy& policy :
        {vmm::manager_policy::va_pool(), vmm::manager_policy::keep_mapped()}) {
-    open(policy, plays);
+    open(policy, with_handles_again());
     const stream_handle before = streams[0];
     const address used = allocate(4 * MiB, streams[0]);
     use(used, 4 * MiB, streams[0]);
@@ -116,7 +71,6 @@ TEST_F(ManagerEdges, AStreamWithTheNumberOfAnotherWaitsForItsWork) {
     use(again, 4 * MiB, streams[0]);
     EXPECT_FALSE(driver.finish_next(streams[0]).value()) << "before the work of the stream before";
     free(again);
-    if (policy.on_free == vmm::free_rule::unmap) TearDown();
   }
 }
 
@@ -143,7 +97,6 @@ TEST_F(ManagerEdges, TheHostWaitsForEarlierUsersAndForNobodyElse) {
     const std::byte one{1};
     EXPECT_TRUE(driver.write(at, {&one, 1}));
     free(at);
-    if (policy.grow_cached == false) TearDown();
   }
 }
 
@@ -184,7 +137,6 @@ TEST_F(ManagerEdges, ARangeReusedAndFreedIdleIsNotUnmappedUnderTheEarlierUser) {
     EXPECT_TRUE(by_another_stream ? managed->free(again, streams[2]) : managed->free_idle(again));
     EXPECT_EQ(managed->trim(0).released_count, 0u);
     EXPECT_EQ(driver.resource_counts().mappings, 1u);
-    if (!by_another_stream) TearDown();
   }
 }
 
@@ -208,7 +160,6 @@ TEST_F(ManagerEdges, AnotherStreamsTicketStandsForTheEarlierUserToo) {
   const address at = allocate(64 * MiB);
   EXPECT_EQ(driver.calls(call::create), 1u);
   use(at, 64 * MiB, {});
-  free(at);
 }
 
 TEST_F(ManagerEdges, ACachedRangeThatGrowsKeepsTheOrder) {
@@ -219,7 +170,6 @@ TEST_F(ManagerEdges, ACachedRangeThatGrowsKeepsTheOrder) {
   const address at = allocate(40 * MiB, streams[2]);
   EXPECT_EQ(managed->statistics().grown_reuse_count, 1u);
   use(at, 40 * MiB, streams[2]);
-  free(at);
 }
 
 // The range's own ticket is older than the growth: it says nothing of the piece that came by it.
@@ -250,7 +200,6 @@ TEST_F(ManagerEdges, APieceThatARangeHasGrownByKeepsItsOwnUser) {
     use(last, 8 * MiB, streams[2]);
     EXPECT_EQ(driver.misuse_count(), 0u);
     EXPECT_TRUE(managed->free(last, streams[2]));
-    if (how != gone::after_a_reuse) TearDown();
   }
 }
 
@@ -276,12 +225,10 @@ TEST_F(ManagerEdges, AnAlignmentThatNoSpaceHasIsToldFromOneThatIsNone) {
 
 TEST_F(ManagerEdges, ACachedRangeServesNoLargerAlignmentThanItHas) {
   open(vmm::manager_policy::virtual_caching());
-  const address wall = allocate(20 * MiB);
+  allocate(20 * MiB);
   free(allocate(20 * MiB));  // 20 MiB behind the wall: no multiple of 16 MiB
   const auto at = *managed->allocate({20 * MiB, 0, 16 * MiB});
   EXPECT_EQ(at.value % (16 * MiB), 0u);
-  free(at);
-  free(wall);
 }
 
 // ---- what a driver left undone
@@ -294,7 +241,6 @@ TEST_F(ManagerEdges, AGrowthLeftHalfDoneIsUndoneBeforeTheNextOne) {
   driver.clear_faults();
   const auto grown = *managed->resize({at, 8 * MiB});
   EXPECT_TRUE(driver.write_tag({grown, 8 * MiB}, 1)) << "all of it can be used";
-  free(grown);
 }
 
 TEST_F(ManagerEdges, ACachedRangeLeftHalfGrownIsNotHandedOut) {
@@ -336,8 +282,6 @@ TEST_F(ManagerEdges, SharedMemoryIsNotSharedOnceMore) {
   free(source);
   ASSERT_TRUE(driver.write_tag({one, 4 * MiB}, 2)) << "its source is freed: it is its own";
   EXPECT_EQ(driver.read_tag(two).value(), 1u);
-  free(one);
-  free(two);
 }
 
 // ---- the end
@@ -349,13 +293,12 @@ TEST_F(ManagerEdges, OneFaultAtItsEndLeavesNothing) {
     free(allocate(8 * MiB));
     const address busy = allocate(4 * MiB, streams[0]);
     use(busy, 4 * MiB, streams[0]);
-    (void)allocate(2 * MiB);
+    allocate(2 * MiB);
     fail(where);
     managed.reset();
-    TearDown();
+    close();
     if (HasFailure()) FAIL() << vmm::name_of(where);
   }
-  open();
 }
 
 // ---- threads
@@ -363,11 +306,9 @@ TEST_F(ManagerEdges, OneFaultAtItsEndLeavesNothing) {
 // The threads' requests fit together, so none may fail for lack of memory, whatever the caches hold
 // when a thread reaches the limit.
 TEST_F(ManagerEdges, ThreadsThatRunShortTogetherAllGetTheirs) {
-  vmm::fake::profile small = vmm::fake::profile::cuda();
-  small.device_memory_bytes = 96 * MiB;
   vmm::manager_policy policy = vmm::manager_policy::va_pool();
   policy.fragment_ratio = 1;  // reuses whole matches only, so that the cache fills up
-  open(policy, small);
+  open(policy, cuda_with([](auto& plays) { plays.device_memory_bytes = 96 * MiB; }));
   std::atomic<int> refused_count = 0;
   std::vector<std::thread> threads;
   for (unsigned t = 0; t < 3; ++t) {
@@ -375,11 +316,8 @@ TEST_F(ManagerEdges, ThreadsThatRunShortTogetherAllGetTheirs) {
       for (unsigned i = 0; i < 400; ++i) {
         const std::uint64_t size_bytes = (1 + (i * 7 + t * 5) % 16) * 2 * MiB;
         const auto at = managed->allocate(size_bytes);
-        if (!at) {
-          ++refused_count;
-          continue;
-        }
-        EXPECT_TRUE(managed->free(*at));
+        if (!at) ++refused_count;
+        if (at) EXPECT_TRUE(managed->free(*at));
       }
     });
   }
@@ -412,8 +350,6 @@ TEST_F(ManagerEdges, LookingAtABlockThatMovesIsSafe) {
   done = true;
   looker.join();
   EXPECT_EQ(wrong_count, 0);
-  free(at);
-  free(wall_below);
 }
 
 }  // namespace

@@ -6,73 +6,33 @@
 // give everything back. Method: streams that are destroyed under running kernels, on a fake
 // driver that ends the process at a use of a destroyed stream and of memory in use; random
 // programs.
-#include "../support/test.h"
+#include "fake_manager.hpp"
 
-import vmm.backend;
-import vmm.fake;
-import vmm.manager;
 import vmm.optimizer;
 
 namespace {
 
 using vmm::address, vmm::call, vmm::errc, vmm::stream_handle;
 
-struct EndedManager : testing::Test {
-  void open(vmm::manager_options options = {},
-            const vmm::fake::profile& plays = vmm::fake::profile::cuda()) {
-    driver = vmm::fake_driver(plays);
-    driver.set_misuse_fatal(true);
-    driver.set_gone_streams_undefined(true);
-    options.leak_hook.hook = nullptr;
-    managed = std::make_unique<vmm::manager>(driver, options);
-    lasting = *driver.create_stream();
-  }
-  void TearDown() override {
-    managed.reset();
-    EXPECT_TRUE(driver.destroy_stream(lasting));
-    EXPECT_TRUE(driver.finish_all());
-    EXPECT_TRUE(driver.check_empty()) << driver.report();
-  }
-  [[nodiscard]] address allocate(std::uint64_t size_bytes, stream_handle stream) {
-    const auto at = managed->allocate({size_bytes, 0, 0, stream});
-    EXPECT_TRUE(at) << (at ? "" : vmm::describe(at.error()));
-    return at.value_or(address{});
-  }
-  void use(address at, std::uint64_t size_bytes, stream_handle stream) {
-    const vmm::address_range range{at, size_bytes};
-    ASSERT_TRUE(driver.launch(stream, {.name = "use", .duration_us = 1e5, .writes = {&range, 1}}));
-  }
+struct EndedManager : FakeManager {
   // The live block of a stream that is destroyed while a kernel uses the block.
-  [[nodiscard]] address block_of_ended(std::uint64_t size_bytes) {
+  address block_of_ended(std::uint64_t size_bytes) {
     const stream_handle gone = *driver.create_stream();
     const address at = allocate(size_bytes, gone);
     use(at, size_bytes, gone);
     EXPECT_TRUE(driver.destroy_stream(gone));
     return at;
   }
-
-  // Another round may open().
-  void end() {
-    ASSERT_TRUE(managed->validate());
-    managed.reset();
-    ASSERT_TRUE(driver.destroy_stream(lasting));
-    ASSERT_TRUE(driver.finish_all());
-    ASSERT_TRUE(driver.check_empty()) << driver.report();
-    lasting = *driver.create_stream();
-  }
   [[nodiscard]] static bool clears(vmm::contents_rule rule) {
     return rule == vmm::contents_rule::zero_on_acquire || rule == vmm::contents_rule::poison;
   }
 
-  vmm::fake_driver driver;
-  stream_handle lasting{};
-  std::unique_ptr<vmm::manager> managed;
+  stream_handle& lasting = streams[0];
 };
 
 TEST_F(EndedManager, EndsWithALiveBlockAndGivesEverythingBack) {
-  open();
   const address other = allocate(64 * MiB, lasting);
-  (void)block_of_ended(2 * MiB);
+  block_of_ended(2 * MiB);
   ASSERT_TRUE(managed->free(other));
   managed.reset();
   EXPECT_EQ(driver.resource_counts().memory_bytes, 0u);
@@ -88,9 +48,7 @@ TEST_F(EndedManager, EndsBehindACopy) {
         vmm::manager_options options;
         options.contents = rule;
         options.streams_forgotten = is_forgotten;
-        vmm::fake::profile plays = vmm::fake::profile::cuda();
-        plays.can.record_all = has_event;
-        open(options, plays);
+        open(options, has_event ? vmm::fake::profile::cuda() : without_record_all());
         const address to = allocate(64 * MiB, stream_handle::default_stream);
         const address from = allocate(64 * MiB, stream_handle::default_stream);
         ASSERT_TRUE(driver.finish_all());
@@ -98,8 +56,6 @@ TEST_F(EndedManager, EndsBehindACopy) {
         ASSERT_TRUE(managed->copy({to, from, 64 * MiB, lasting}));
         managed.reset();
         EXPECT_EQ(driver.resource_counts().memory_bytes, 0u);
-        ASSERT_TRUE(driver.destroy_stream(lasting));
-        lasting = *driver.create_stream();
       }
     }
   }
@@ -114,16 +70,13 @@ TEST_F(EndedManager, ItsBlockIsFreedAndServesOthersBehindItsWork) {
     ASSERT_TRUE(managed->free(at));
     const address again = allocate(8 * MiB, lasting);
     use(again, 8 * MiB, lasting);
-    ASSERT_TRUE(managed->free(again));
+    free(again);
     (void)managed->trim(0);
-    end();
   }
 }
 
 TEST_F(EndedManager, ABlockOfALastingStreamServesItAgainWithoutAWait) {
-  vmm::manager_options options;
-  options.policy = vmm::manager_policy::keep_mapped();
-  open(options);
+  open(vmm::manager_policy::keep_mapped());
   const address at = allocate(8 * MiB, lasting);
   use(at, 8 * MiB, lasting);
   ASSERT_TRUE(managed->free(at));
@@ -134,12 +87,8 @@ TEST_F(EndedManager, ABlockOfALastingStreamServesItAgainWithoutAWait) {
 // As on CUDA, the handle is given again while work of the earlier stream runs. The new stream's
 // kernel is a misuse where it does not come behind that work.
 TEST_F(EndedManager, ANewStreamOfTheSameHandleWaitsForItsWork) {
-  vmm::fake::profile plays = vmm::fake::profile::cuda();
-  plays.traps.stream_numbers_again = true;
   for (const bool is_freed_on_it : {true, false}) {
-    vmm::manager_options options;
-    options.policy = vmm::manager_policy::keep_mapped();
-    open(options, plays);
+    open(vmm::manager_policy::keep_mapped(), with_handles_again());
     const stream_handle first = *driver.create_stream();
     const address at = allocate(8 * MiB, first);
     use(at, 8 * MiB, first);
@@ -150,23 +99,19 @@ TEST_F(EndedManager, ANewStreamOfTheSameHandleWaitsForItsWork) {
     ASSERT_EQ(second, first);
     const address again = allocate(8 * MiB, second);
     use(again, 8 * MiB, second);
-    EXPECT_EQ(driver.misuse_count(), 0u);
     ASSERT_TRUE(managed->free(again, second));
     ASSERT_TRUE(driver.destroy_stream(second));
-    end();
   }
 }
 
 // Memory that a later stream of the block's handle still uses is not that of the block's stream.
 TEST_F(EndedManager, ItsBlockGrowsIntoMemoryOfANewStreamOfTheSameHandle) {
-  vmm::fake::profile plays = vmm::fake::profile::cuda();
-  plays.traps.stream_numbers_again = true;
   for (const bool is_freed_on_it : {true, false}) {
     vmm::manager_options options;
     options.budget_bytes = 24 * MiB;
-    open(options, plays);
+    open(options, with_handles_again());
     const stream_handle first = *driver.create_stream();
-    const address at = *managed->allocate({8 * MiB, 64 * MiB, 0, first});
+    const address at = allocate(8 * MiB, first, 64 * MiB);
     ASSERT_TRUE(driver.destroy_stream(first));
     const stream_handle second = *driver.create_stream();
     ASSERT_EQ(second, first);
@@ -175,10 +120,7 @@ TEST_F(EndedManager, ItsBlockGrowsIntoMemoryOfANewStreamOfTheSameHandle) {
     ASSERT_TRUE(is_freed_on_it ? managed->free(other, second) : managed->free(other));
     ASSERT_TRUE(managed->resize({.at = at, .size_bytes = 24 * MiB, .may_move = false}));
     use(at + 8 * MiB, 16 * MiB, lasting);
-    EXPECT_EQ(driver.misuse_count(), 0u);
-    ASSERT_TRUE(managed->free(at, lasting));
     ASSERT_TRUE(driver.destroy_stream(second));
-    end();
   }
 }
 
@@ -191,9 +133,7 @@ TEST_F(EndedManager, ItsBlockIsResized) {
     for (const vmm::alias_level alias : {vmm::alias_level::coherent, vmm::alias_level::none}) {
       vmm::manager_options options;
       options.contents = rule;
-      vmm::fake::profile plays = vmm::fake::profile::cuda();
-      plays.can.alias = alias;
-      open(options, plays);
+      open(options, cuda_with([&](auto& plays) { plays.can.alias = alias; }));
       const address at = block_of_ended(8 * MiB);
       const address other = allocate(16 * MiB, lasting);
       use(other, 16 * MiB, lasting);
@@ -209,8 +149,6 @@ TEST_F(EndedManager, ItsBlockIsResized) {
       ASSERT_TRUE(managed->resize({.at = now, .size_bytes = 3 * MiB}));
       const auto again = *managed->resize({.at = now, .size_bytes = 4 * MiB});
       if (clears(rule)) use(again + 3 * MiB, MiB, lasting);
-      ASSERT_TRUE(managed->free(again));
-      end();
     }
   }
 }
@@ -223,7 +161,7 @@ TEST_F(EndedManager, ItsBlockGrowsInPlaceIntoMemoryInUse) {
     options.budget_bytes = 24 * MiB;
     open(options);
     const stream_handle gone = *driver.create_stream();
-    const address at = *managed->allocate({8 * MiB, 64 * MiB, 0, gone});
+    const address at = allocate(8 * MiB, gone, 64 * MiB);
     use(at, 8 * MiB, gone);
     ASSERT_TRUE(driver.destroy_stream(gone));
     const address other = allocate(16 * MiB, lasting);
@@ -234,8 +172,6 @@ TEST_F(EndedManager, ItsBlockGrowsInPlaceIntoMemoryInUse) {
     const stream_handle next = *driver.create_stream();
     use(at + 8 * MiB, 16 * MiB, next);
     ASSERT_TRUE(driver.destroy_stream(next));
-    ASSERT_TRUE(managed->free(at));
-    end();
   }
 }
 
@@ -244,11 +180,10 @@ TEST_F(EndedManager, AResizeThatNamesALastingStreamDoesNotWait) {
   vmm::manager_options options;
   options.budget_bytes = 24 * MiB;
   open(options);
-  const address at = *managed->allocate({8 * MiB, 64 * MiB, 0, lasting});
-  const stream_handle other = *driver.create_stream();
-  const address used = allocate(16 * MiB, other);
-  use(used, 16 * MiB, other);
-  ASSERT_TRUE(managed->free(used, other));
+  const address at = allocate(8 * MiB, lasting, 64 * MiB);
+  const address used = allocate(16 * MiB, streams[1]);
+  use(used, 16 * MiB, streams[1]);
+  ASSERT_TRUE(managed->free(used, streams[1]));
   ASSERT_TRUE(
       managed->resize({.at = at, .size_bytes = 24 * MiB, .may_move = false, .names_stream = true}));
   EXPECT_EQ(driver.calls(call::wait_event), 1u);
@@ -257,13 +192,10 @@ TEST_F(EndedManager, AResizeThatNamesALastingStreamDoesNotWait) {
   use(at, 24 * MiB, lasting);
   ASSERT_TRUE(managed->resize({.at = at, .size_bytes = 2 * MiB, .names_stream = true}));
   EXPECT_EQ(driver.calls(call::record_all), 0u);
-  ASSERT_TRUE(managed->free(at));
-  ASSERT_TRUE(driver.destroy_stream(other));
 }
 
 // The target's own stream is not the copy's.
 TEST_F(EndedManager, ACopyByRemappingOntoItsBlock) {
-  open();
   const address to = block_of_ended(16 * MiB);
   const address from = allocate(8 * MiB, lasting);
   use(from, 8 * MiB, lasting);
@@ -271,18 +203,14 @@ TEST_F(EndedManager, ACopyByRemappingOntoItsBlock) {
   ASSERT_TRUE(managed->copy({to, from, 8 * MiB, lasting}, vmm::copy_mode::move));
   EXPECT_EQ(managed->statistics().remapped_copy_count, 1u);
   use(to, 16 * MiB, lasting);
-  ASSERT_TRUE(managed->free(to));
-  ASSERT_TRUE(managed->free(from));
 }
 
 TEST_F(EndedManager, SuspensionWaitsForItsWork) {
-  open();
-  const address at = block_of_ended(8 * MiB);
+  block_of_ended(8 * MiB);
   vmm::suspension_list parts;
   ASSERT_TRUE(managed->suspension().begin_suspend({}, parts));
   EXPECT_EQ(driver.resource_counts().pending_work, 0u);
   managed->suspension().end_suspend(parts, false);
-  ASSERT_TRUE(managed->free(at));
 }
 
 TEST_F(EndedManager, AGrowableRangeEndsWithItsStream) {
@@ -298,7 +226,6 @@ TEST_F(EndedManager, AGrowableRangeEndsWithItsStream) {
       ASSERT_TRUE(driver.destroy_stream(gone));
     }
     (void)managed->trim(0);
-    end();
   }
 }
 
@@ -311,7 +238,7 @@ TEST_F(EndedManager, WhereStreamsAreNamedARefusalIsCovered) {
   const address at = block_of_ended(8 * MiB);
   ASSERT_TRUE(managed->free(at));
   EXPECT_EQ(driver.calls(call::record_all), 1u);
-  (void)block_of_ended(8 * MiB);
+  block_of_ended(8 * MiB);
   managed.reset();
   EXPECT_EQ(driver.misuse_count(), driver.misuse_count(vmm::fake::misuse_kind::stale_handle));
 }
@@ -405,7 +332,7 @@ TEST_F(EndedAtRandom, EachCall) {
       streams.clear();
       blocks.clear();
     }
-    end();
+    managed.reset();  // with live blocks
   }
 }
 

@@ -7,15 +7,13 @@
 // Method: each call of a manager and of a growable range that fills, with each driver call that it
 // makes failing once, on the fake driver, whose memory remembers a tag; work is finished by time,
 // or by the test. The result of the call decides which bytes are expected.
-#include "../support/test.h"
+#include "../support/scenarios.h"
 
-import vmm.backend;
-import vmm.fake;
 import vmm.manager;
 
 namespace {
 
-using vmm::address, vmm::call, vmm::contents_rule;
+using sweeps::status_of, vmm::address, vmm::call, vmm::contents_rule;
 
 constexpr std::uint64_t tag = 7;
 constexpr std::uint64_t nth_max = 64;
@@ -84,11 +82,19 @@ struct world {
   std::vector<address> live;  // others
 };
 
+using step = std::function<vmm::status(world&)>;
+
+step resize_to(std::uint64_t size_bytes) {
+  return [size_bytes](world& in) {
+    return status_of(in.managed->resize({.at = in.at, .size_bytes = size_bytes}));
+  };
+}
+
 struct trial {
   const char* name = "";
   contents_rule rule = contents_rule::zero_on_release;
   std::function<void(world&)> open;
-  std::function<vmm::status(world&)> run;
+  step run;
   std::function<void(world&, bool, const std::string&)> look;  // whether the call succeeded
   bool fill_fails = false;  // beside the other fault, the first fill
 };
@@ -124,7 +130,7 @@ void fail_each_kind(const trial& of) {
   }
 }
 
-trial free_by(const char* name, std::function<vmm::status(world&)> how) {
+trial free_by(const char* name, step how) {
   return {name, contents_rule::zero_on_release, [](world& in) { in.open_block(8 * MiB); },
           std::move(how),
           [](world& in, bool is_done, const std::string& when) {
@@ -154,11 +160,7 @@ TEST(KeptContents, OfAFreeThatNoEventCovers) {
 
 TEST(KeptContents, OfABlockThatShrinks) {
   fail_each_kind({"shrink", contents_rule::zero_on_release,
-                  [](world& in) { in.open_block(8 * MiB); },
-                  [](world& in) -> vmm::status {
-                    const auto at = in.managed->resize({.at = in.at, .size_bytes = 4 * MiB});
-                    return at ? vmm::status{} : vmm::status{at.error()};
-                  },
+                  [](world& in) { in.open_block(8 * MiB); }, resize_to(4 * MiB),
                   [](world& in, bool is_done, const std::string& when) {
                     in.expect_block(is_done ? 4 * MiB : 8 * MiB, is_done ? 4 * MiB : 8 * MiB, when);
                     // Memory that stayed does not keep the block from any other size.
@@ -177,10 +179,10 @@ struct refused_waits {
 vmm::status resize_with(world& in, std::uint64_t size_bytes, std::span<const refused_waits> waits) {
   for (const refused_waits& each : waits)
     in.driver.fail({each.kind, 1, each.is_forever, {vmm::errc::internal, 77, "INJECTED"}});
-  const auto at = in.managed->resize({.at = in.at, .size_bytes = size_bytes});
+  const vmm::status done = resize_to(size_bytes)(in);
   EXPECT_GE(in.driver.faults_struck(), waits.size());
   in.driver.clear_faults();
-  return at ? vmm::status{} : vmm::status{at.error()};
+  return done;
 }
 
 constexpr refused_waits once[] = {{call::synchronize_event, false}};
@@ -215,10 +217,7 @@ TEST(KeptContents, OfABlockThatGrowsWhereTheWaitIsRefused) {
 // The fill of what was added is refused, and then what undoes the growth.
 TEST(KeptContents, OfABlockThatCannotBeFilled) {
   fail_each_kind({"grow", contents_rule::zero_on_acquire, [](world& in) { in.open_block(4 * MiB); },
-                  [](world& in) -> vmm::status {
-                    const auto at = in.managed->resize({.at = in.at, .size_bytes = 8 * MiB});
-                    return at ? vmm::status{} : vmm::status{at.error()};
-                  },
+                  resize_to(8 * MiB),
                   [](world& in, bool is_done, const std::string& when) {
                     in.expect_block(is_done ? 8 * MiB : 4 * MiB, 4 * MiB, when);
                     EXPECT_TRUE(in.managed->resize({.at = in.at, .size_bytes = 12 * MiB})) << when;
@@ -285,9 +284,8 @@ struct host_write {
 
 void write_behind_wait(const host_write& what) {
   world in(what.rule, true);
-  vmm::fake::kernel busy{"busy", 1000};
   in.open_block(4 * MiB);
-  ASSERT_TRUE(in.driver.launch(in.stream, busy));
+  ASSERT_TRUE(in.driver.launch(in.stream, {.name = "busy", .duration_us = 1000}));
   what.change(in);
   ASSERT_TRUE(in.managed->synchronize(in.at)) << what.name;
   EXPECT_TRUE(in.driver.write_tag({in.at + what.from_bytes, MiB}, tag)) << what.name;
@@ -297,7 +295,7 @@ void write_behind_wait(const host_write& what) {
 }
 
 TEST(KeptContents, OfWhatTheHostWritesAfterItsWait) {
-  const auto resize_to = [](std::uint64_t size_bytes) {
+  const auto named_resize_to = [](std::uint64_t size_bytes) {
     return [size_bytes](world& in) {
       const auto now =
           *in.managed->resize({.at = in.at, .size_bytes = size_bytes, .names_stream = true});
@@ -310,11 +308,11 @@ TEST(KeptContents, OfWhatTheHostWritesAfterItsWait) {
          in.at = in.managed->allocate({.size_bytes = 2 * MiB, .stream = in.stream}).value();
        },
        0});
-  write_behind_wait({"grow", contents_rule::zero_on_acquire, resize_to(8 * MiB), 4 * MiB});
+  write_behind_wait({"grow", contents_rule::zero_on_acquire, named_resize_to(8 * MiB), 4 * MiB});
   write_behind_wait({"shrink and grow", contents_rule::zero_on_release,
                      [&](world& in) {
-                       resize_to(MiB)(in);
-                       resize_to(2 * MiB)(in);
+                       named_resize_to(MiB)(in);
+                       named_resize_to(2 * MiB)(in);
                      },
                      MiB});
 }
@@ -338,9 +336,7 @@ void refuse_waits_from(const trial& of, call kind, std::uint64_t nth, bool& has_
                            std::to_string(nth) + "th on" + (done ? ", done" : "");
   const auto use = [&](address at, std::uint64_t size_bytes, vmm::stream_handle stream) {
     const vmm::address_range what{at, size_bytes};
-    vmm::fake::kernel work{"user", 10};
-    work.writes = {&what, 1};
-    EXPECT_TRUE(in.driver.launch(stream, work));
+    EXPECT_TRUE(in.driver.launch(stream, {.duration_us = 10, .writes = {&what, 1}}));
   };
   for (const bool is_refused : {true, false}) {
     if (!is_refused) in.driver.clear_faults();
@@ -380,13 +376,6 @@ void refuse_waits(const trial& of) {
 }
 
 TEST(KeptContents, OfCallsWhoseEventsAndWaitsAreRefused) {
-  using step = std::function<vmm::status(world&)>;
-  const auto resize_to = [](std::uint64_t size_bytes) -> step {
-    return [size_bytes](world& in) -> vmm::status {
-      const auto at = in.managed->resize({.at = in.at, .size_bytes = size_bytes});
-      return at ? vmm::status{} : vmm::status{at.error()};
-    };
-  };
   const std::pair<const char*, step> of_blocks[] = {
       {"free", [](world& in) { return in.managed->free(in.at); }},
       {"free behind a stream", [](world& in) { return in.managed->free(in.at, in.stream); }},

@@ -5,11 +5,7 @@
 // numbers, and gives back all that it took. Method: on the fake driver; contents are followed by
 // tags, driver calls are counted, and after every test the driver's resource counts and its list of
 // misuses are empty.
-#include "../support/test.h"
-
-import vmm.backend;
-import vmm.fake;
-import vmm.manager;
+#include "fake_manager.hpp"
 
 namespace {
 
@@ -17,36 +13,8 @@ using vmm::address, vmm::call, vmm::errc;
 
 constexpr std::uint64_t MB = 1'000'000;
 
-struct Manager : testing::Test {
-  using manager = vmm::manager;
-
-  void SetUp() override { open(vmm::manager_options{}); }
-  void open(const vmm::manager_options& options) {
-    managed = std::make_unique<manager>(driver, options);
-  }
-  void open(const vmm::manager_policy& policy) {
-    vmm::manager_options options;
-    options.policy = policy;
-    open(options);
-  }
-
-  void TearDown() override {
-    if (managed != nullptr) EXPECT_TRUE(managed->validate());
-    managed.reset();
-    EXPECT_TRUE(driver.check_empty()) << driver.report();
-    EXPECT_EQ(driver.misuse_count(), 0u);
-  }
-
-  [[nodiscard]] address allocate(std::uint64_t size_bytes, std::uint64_t growth_bytes = 0) {
-    const auto at = managed->allocate(vmm::allocate_request{size_bytes, growth_bytes});
-    EXPECT_TRUE(at) << (at ? "" : vmm::describe(at.error()));
-    return at.value_or(address{});
-  }
-  void free(address at) {
-    const vmm::status freed = managed->free(at);
-    EXPECT_TRUE(freed) << (freed ? "" : vmm::describe(freed.error()));
-  }
-  [[nodiscard]] address resize(address at, std::uint64_t size_bytes) {
+struct Manager : FakeManager {
+  address resize(address at, std::uint64_t size_bytes) {
     const auto to = managed->resize(vmm::resize_request{at, size_bytes});
     EXPECT_TRUE(to) << (to ? "" : vmm::describe(to.error()));
     return to.value_or(address{});
@@ -55,39 +23,26 @@ struct Manager : testing::Test {
     EXPECT_TRUE(driver.write_tag({at, size_bytes}, tag));
   }
   [[nodiscard]] std::uint64_t read(address at) { return driver.read_tag(at).value_or(~0ull); }
-
-  // A kernel that writes the range for 50 ms.
-  void work_on(vmm::address_range used,
-               vmm::stream_handle stream = vmm::stream_handle::default_stream) {
-    EXPECT_TRUE(driver.launch(stream, {.duration_us = 50'000, .writes = {&used, 1}}));
-  }
-
-  vmm::fake_driver driver;
-  std::unique_ptr<manager> managed;
 };
 
 // ---- address space and the sources' numbers
 
 TEST_F(Manager, EightyOneBlocksOf64MbTakeOneReservation) {
-  std::vector<address> blocks;
-  for (int i = 0; i < 81; ++i) blocks.push_back(allocate(64 * MB));
+  for (int i = 0; i < 81; ++i) allocate(64 * MB);
   EXPECT_EQ(driver.calls(call::reserve), 1u);
   EXPECT_EQ(driver.resource_counts().reservations, 1u);
   EXPECT_EQ(managed->statistics().reserved_bytes, std::uint64_t{8} << 40);
   EXPECT_EQ(managed->statistics().user_bytes, 81 * 64 * MB);
-  for (const address at : blocks) free(at);
 }
 
 TEST_F(Manager, ReservesAgainOnlyWhenARangeIsUsedUp) {
   vmm::manager_options options;
   options.reservation_bytes = 64 * MiB;
   open(options);
-  std::vector<address> blocks;
-  for (int i = 0; i < 4; ++i) blocks.push_back(allocate(32 * MiB));
+  for (int i = 0; i < 4; ++i) allocate(32 * MiB);
   EXPECT_EQ(driver.calls(call::reserve), 2u);
-  blocks.push_back(allocate(256 * MiB));  // larger than a whole reservation
+  allocate(256 * MiB);  // larger than a whole reservation
   EXPECT_EQ(driver.calls(call::reserve), 3u);
-  for (const address at : blocks) free(at);
 }
 
 TEST_F(Manager, TakesLessAddressSpaceWhereTheDriverHasLess) {
@@ -113,7 +68,6 @@ TEST_F(Manager, TheOneAndAHalfGigabytePieceServesTheThreeGigabyteRequest) {
   EXPECT_EQ(driver.calls(call::create), 2u);
   EXPECT_EQ(managed->find(large)->handles.size(), 2u);
   EXPECT_EQ(managed->statistics().held_bytes, managed->find(large)->sizes.mapped_bytes);
-  free(large);
 }
 
 TEST_F(Manager, The64MegabytePiecesDoNotServeTheTwoPointThreeGigabyteRequest) {
@@ -127,17 +81,15 @@ TEST_F(Manager, The64MegabytePiecesDoNotServeTheTwoPointThreeGigabyteRequest) {
   EXPECT_EQ(managed->statistics().retained_bytes, cached_bytes);
   free(allocate(64 * MB));  // they serve what they are good for
   EXPECT_EQ(driver.calls(call::create), 42u);
-  free(large);
 }
 
 TEST_F(Manager, KeepsTheThreeSizesApart) {
-  const address at = allocate(101 * MiB - 1, 9 * MiB);
+  const address at = allocate(101 * MiB - 1, {}, 9 * MiB);
   const auto info = *managed->find(at + 50 * MiB);
   EXPECT_EQ(info.base, at);
   EXPECT_EQ(info.sizes.user_bytes, 101 * MiB - 1);
   EXPECT_EQ(info.sizes.mapped_bytes, 102 * MiB);
   EXPECT_EQ(info.sizes.reserved_bytes, 112 * MiB);
-  free(at);
 }
 
 // ---- resizing
@@ -152,12 +104,11 @@ TEST_F(Manager, GrowsInPlaceAndKeepsTheData) {
   EXPECT_EQ(read(at + 127 * MiB), 2u);
   EXPECT_EQ(driver.calls(call::unmap), 0u);
   EXPECT_EQ(driver.calls(call::copy), 0u);
-  free(at);
 }
 
 TEST_F(Manager, MovesTheMappingWhereItCannotGrowInPlace) {
   const address first = allocate(64 * MiB);
-  const address wall = allocate(64 * MiB);
+  allocate(64 * MiB);
   write(first, 64 * MiB, 1);
   EXPECT_EQ(managed->resize(vmm::resize_request{first, 128 * MiB, 0, false}).error().code,
             errc::out_of_addresses);
@@ -167,8 +118,6 @@ TEST_F(Manager, MovesTheMappingWhereItCannotGrowInPlace) {
   EXPECT_EQ(read(moved + 63 * MiB), 1u);
   EXPECT_EQ(driver.calls(call::copy), 0u);
   EXPECT_EQ(managed->find(first).error().code, errc::not_allocated);
-  free(wall);
-  free(moved);
 }
 
 TEST_F(Manager, ShrinksByWholePieces) {
@@ -182,13 +131,12 @@ TEST_F(Manager, ShrinksByWholePieces) {
   EXPECT_EQ(managed->find(at)->sizes.mapped_bytes, 64 * MiB);
   EXPECT_EQ(managed->statistics().retained_bytes, 32 * MiB);
   EXPECT_EQ(read(at + 63 * MiB), 5u);
-  free(at);
 }
 
 // By hand it takes the same: a handle unless one is cached, a mapping, and the right to use it.
 TEST_F(Manager, GrowingIntoItsRoomTakesTheCallsMadeByHand) {
   for (const bool is_cached : {false, true}) {
-    const address at = allocate(64 * MiB, 64 * MiB);
+    const address at = allocate(64 * MiB, {}, 64 * MiB);
     if (is_cached) EXPECT_TRUE(managed->free_idle(allocate(64 * MiB)));
     driver.reset_calls();
     EXPECT_EQ(resize(at, 128 * MiB), at);
@@ -207,12 +155,11 @@ TEST_F(Manager, ResizingCostsTheSameCallsAtAnySize) {
   std::vector<std::uint64_t> calls;
   for (const std::uint64_t size_bytes : {64 * MiB, 8 * GiB}) {
     const address at = allocate(size_bytes);
-    const address wall = allocate(2 * MiB);
+    allocate(2 * MiB);
     driver.reset_calls();
-    const address moved = resize(at, 2 * size_bytes);
+    resize(at, 2 * size_bytes);
     calls.push_back(driver.calls());
-    free(wall);
-    free(moved);
+    free_all();
     EXPECT_EQ(managed->trim(0).failure.code, errc::none);
   }
   EXPECT_EQ(calls[0], calls[1]);
@@ -234,8 +181,6 @@ TEST_F(Manager, MoveGivesTheSourcesMemoryToTheTarget) {
   EXPECT_EQ(managed->find(source)->sizes.mapped_bytes, 0u);
   EXPECT_EQ(managed->resize(vmm::resize_request{source, 2 * MiB}).error().code,
             errc::invalid_argument);
-  free(source);
-  free(target);
 }
 
 TEST_F(Manager, CopiesBytesWhereTheConditionsDoNotHold) {
@@ -255,8 +200,6 @@ TEST_F(Manager, CopiesBytesWhereTheConditionsDoNotHold) {
                             vmm::copy_mode::move));  // the memory has two holders
   EXPECT_EQ(managed->statistics().remapped_copy_count, 1u);
   ASSERT_TRUE(driver.synchronize_stream(vmm::stream_handle::default_stream));
-  free(source);
-  free(target);
 }
 
 // ---- the cases of the caching allocator
@@ -282,11 +225,10 @@ TEST_F(Manager, VirtualCachingFollowsTheFourCases) {
   free(grown);
 
   driver.reset_calls();
-  const address small = allocate(20 * MiB);  // case 4: only larger ones: the smallest is unbound
+  allocate(20 * MiB);  // case 4: only larger ones: the smallest is unbound
   EXPECT_EQ(driver.calls(call::create), 0u);
   EXPECT_EQ(managed->statistics().unbound_range_count, 1u);
   EXPECT_EQ(managed->statistics().retained_bytes, 40 * MiB);
-  free(small);
 }
 
 TEST_F(Manager, ChecksTheChunkSizeAgainstTheDevice) {
@@ -300,80 +242,61 @@ TEST_F(Manager, KeepMappedServesTheSameSizeWithoutADriverCall) {
   open(vmm::manager_policy::keep_mapped());
   free(allocate(64 * MiB));
   driver.reset_calls();
-  const address again = allocate(64 * MiB);
+  allocate(64 * MiB);
   EXPECT_EQ(driver.calls(call::create) + driver.calls(call::map) + driver.calls(call::set_access),
             0u);
   EXPECT_EQ(managed->statistics().reused_range_count, 1u);
-  free(again);
 }
 
 // ---- unfinished work: nothing is unmapped, and nothing changes hands unordered, before it
 // has finished
 
 TEST_F(Manager, AFreedRangeWaitsForItsWork) {
-  const auto stream = driver.create_stream();
-  ASSERT_TRUE(stream);
-  const auto at = managed->allocate(vmm::allocate_request{64 * MiB, 0, 0, *stream});
-  ASSERT_TRUE(at);
-  work_on({*at, 64 * MiB}, *stream);
-  ASSERT_TRUE(managed->free(*at));
+  const address at = allocate(64 * MiB, streams[0]);
+  use(at, 64 * MiB, streams[0]);
+  free(at);
   EXPECT_EQ(driver.calls(call::unmap), 0u);
   EXPECT_EQ(managed->statistics().retired_bytes, 64 * MiB);
   EXPECT_EQ(managed->statistics().retained_bytes, 64 * MiB);
 
   // The memory moves on at once, to another stream behind a wait on the device.
-  const auto other = *driver.create_stream();
-  const auto next = *managed->allocate(vmm::allocate_request{64 * MiB, 0, 0, other});
+  const address next = allocate(64 * MiB, streams[1]);
   EXPECT_EQ(driver.calls(call::create), 1u);
   EXPECT_EQ(driver.calls(call::wait_event), 1u);
-  work_on({next, 64 * MiB}, other);
+  use(next, 64 * MiB, streams[1]);
   EXPECT_EQ(driver.calls(call::synchronize_event) + driver.calls(call::synchronize_stream), 0u);
 
-  EXPECT_TRUE(driver.advance_us(100'000));
+  EXPECT_TRUE(driver.advance_us(200'000));
   free(allocate(2 * MiB));  // looks at what waits
   EXPECT_EQ(managed->statistics().retired_bytes, 0u);
-  ASSERT_TRUE(managed->free(next));
-  EXPECT_TRUE(driver.advance_us(100'000));
-  managed.reset();
-  ASSERT_TRUE(driver.destroy_stream(*stream));
-  ASSERT_TRUE(driver.destroy_stream(other));
 }
 
 TEST_F(Manager, ABlockThatMovesLeavesItsOldPlaceMappedForItsWork) {
   const address at = allocate(64 * MiB);
-  const address wall = allocate(2 * MiB);
-  work_on({at, 64 * MiB});
-  const address moved = resize(at, 128 * MiB);
-  EXPECT_NE(moved, at);
+  allocate(2 * MiB);
+  use(at, 64 * MiB);
+  EXPECT_NE(resize(at, 128 * MiB), at);
   EXPECT_EQ(driver.calls(call::unmap), 0u);
-  EXPECT_TRUE(driver.advance_us(100'000));
-  free(wall);
-  free(moved);
 }
 
 TEST_F(Manager, ShrinkingUnderWorkRetiresTheTail) {
   address at = allocate(32 * MiB);
   at = resize(at, 64 * MiB);
-  work_on({at, 64 * MiB});
+  use(at, 64 * MiB);
   EXPECT_EQ(resize(at, 32 * MiB), at);
   EXPECT_EQ(driver.calls(call::unmap), 0u);
   EXPECT_EQ(managed->statistics().retired_bytes, 32 * MiB);
   // The addresses behind it are still taken: it moves rather than wait.
-  const address moved = resize(at, 64 * MiB);
-  EXPECT_NE(moved, at);
-  EXPECT_TRUE(driver.advance_us(100'000));
-  free(moved);
+  EXPECT_NE(resize(at, 64 * MiB), at);
 }
 
 TEST_F(Manager, CopiesBytesWhileWorkIsUnfinished) {
   const address source = allocate(64 * MiB);
   const address target = allocate(64 * MiB);
-  work_on({source, 64 * MiB});
+  use(source, 64 * MiB);
   ASSERT_TRUE(managed->copy({target, source, 64 * MiB}, vmm::copy_mode::move));
   EXPECT_EQ(managed->statistics().real_copy_count, 1u);
   ASSERT_TRUE(driver.synchronize_stream(vmm::stream_handle::default_stream));
-  free(source);
-  free(target);
 }
 
 // ---- set-up

@@ -10,8 +10,7 @@
 namespace {
 
 TEST(ManagerPrograms, KeepBlocksAsTheModelHasThem) {
-  const char* const text = std::getenv("VMM_SCHEDULES");
-  const std::uint64_t count = text == nullptr ? 400 : std::strtoull(text, nullptr, 10);
+  const std::uint64_t count = wish("VMM_SCHEDULES", 400);
   std::uint64_t refused_count = 0;
   std::uint64_t fault_count = 0;
   std::uint64_t rights_count = 0;

@@ -8,13 +8,13 @@
 // memory's contents, so that it can be compared with itself after a failure.
 #pragma once
 
-#include "../support/test.h"
+#include "../support/scenarios.h"
 
-import vmm.backend;
-import vmm.fake;
 import vmm.manager;
 
 namespace scenarios {
+
+using sweeps::fake_of, sweeps::status_of, sweeps::variant;
 
 /// One live allocation: its tag fills its first `tagged_bytes`.
 struct slot {
@@ -24,12 +24,6 @@ struct slot {
   std::uint64_t tag = 0;
   bool given_up = false;  ///< its memory may have moved to another allocation
 };
-
-inline vmm::fake_driver& fake_of(vmm::fake_driver& driver) { return driver; }
-template <class Observer>
-vmm::fake_driver& fake_of(vmm::observed_backend<vmm::fake_driver, Observer>& driver) {
-  return driver.driver();
-}
 
 template <class B>
 struct world {
@@ -136,6 +130,13 @@ std::vector<scenario<B>> allocating() {
   const auto add = [](std::uint64_t size_bytes) {
     return [size_bytes](world<B>& w) { return w.add(size_bytes); };
   };
+  const auto two_of_three_freed = [](bool is_busy) {
+    return [is_busy](world<B>& w) {
+      for (int i = 0; i < 3; ++i) ASSERT_TRUE(w.add(600 * MiB));
+      if (is_busy) w.keep_busy(0);
+      for (int i = 0; i < 2; ++i) ASSERT_TRUE(w.remove(0));
+    };
+  };
   return {
       {"first allocation", pool, nothing, add(64 * MiB)},
       {"reuse an exact piece", pool, add_and_free({64 * MiB}), add(64 * MiB)},
@@ -157,28 +158,12 @@ std::vector<scenario<B>> allocating() {
        },
        add(80 * MiB)},
       {"case 4", caching, add_and_free({80 * MiB}), add(20 * MiB)},
-      {"memory short, cache drained", pool,
-       [](world<B>& w) {
-         for (int i = 0; i < 3; ++i) ASSERT_TRUE(w.add(600 * MiB));
-         ASSERT_TRUE(w.remove(0));
-         ASSERT_TRUE(w.remove(0));
-       },
-       add(1300 * MiB), false, true},
-      {"memory short, cached ranges drained", keep,
-       [](world<B>& w) {
-         for (int i = 0; i < 3; ++i) ASSERT_TRUE(w.add(600 * MiB));
-         ASSERT_TRUE(w.remove(0));
-         ASSERT_TRUE(w.remove(0));
-       },
-       add(1300 * MiB), false, true},
-      {"memory short, unfinished work", pool,
-       [](world<B>& w) {
-         for (int i = 0; i < 3; ++i) ASSERT_TRUE(w.add(600 * MiB));
-         w.keep_busy(0);
-         ASSERT_TRUE(w.remove(0));
-         ASSERT_TRUE(w.remove(0));
-       },
-       add(1300 * MiB), false, true},
+      {"memory short, cache drained", pool, two_of_three_freed(false), add(1300 * MiB), false,
+       true},
+      {"memory short, cached ranges drained", keep, two_of_three_freed(false), add(1300 * MiB),
+       false, true},
+      {"memory short, unfinished work", pool, two_of_three_freed(true), add(1300 * MiB), false,
+       true},
   };
 }
 
@@ -209,10 +194,7 @@ std::vector<scenario<B>> changing() {
     return [size_bytes](world<B>& w) { return w.resize(0, size_bytes); };
   };
   const auto remove_first = [](world<B>& w) { return w.remove(0); };
-  const auto drain = [](world<B>& w) {
-    const vmm::trim_report report = w.managed->trim(0);
-    return report.failure.code == vmm::errc::none ? vmm::status{} : vmm::status{report.failure};
-  };
+  const auto drain = [](world<B>& w) { return status_of(w.managed->trim(0)); };
   const auto freed = [two](world<B>& w) {
     two(w);
     ASSERT_TRUE(w.remove(0));
@@ -285,28 +267,7 @@ std::vector<scenario<B>> all() {
   return list;
 }
 
-/// The drivers to sweep: how mappings may be shared and undone decides the way through the engine.
-struct variant {
-  const char* name;
-  vmm::fake::profile plays;
-};
-inline std::vector<variant> variants() {
-  vmm::fake::profile cuda = vmm::fake::profile::cuda();
-  cuda.device_memory_bytes = 2048 * MiB;
-  vmm::fake::profile no_alias = cuda;
-  no_alias.can.alias = vmm::alias_level::none;
-  vmm::fake::profile no_span = cuda;
-  no_span.can.spanning_unmap = false;
-  vmm::fake::profile neither = no_alias;
-  neither.can.spanning_unmap = false;
-  vmm::fake::profile level_zero = vmm::fake::profile::level_zero();
-  level_zero.device_memory_bytes = 2048 * MiB;
-  vmm::fake::profile host = vmm::fake::profile::host();
-  host.host_memory_bytes = 2048 * MiB;
-  host.host_granularity = cuda.device_granularity;
-  return {{"cuda", cuda},       {"no alias", no_alias},     {"no span", no_span},
-          {"neither", neither}, {"level zero", level_zero}, {"host", host}};
-}
+inline std::vector<variant> variants() { return sweeps::variants(2048 * MiB); }
 
 template <class B>
 vmm::manager_options options_for(const scenario<B>& one) {
