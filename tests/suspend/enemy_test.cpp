@@ -16,14 +16,8 @@ using vmm::address, vmm::errc;
 
 constexpr std::string_view kv[] = {"kv"};
 
-vmm::fake::profile three_devices() {
-  vmm::fake::profile made = vmm::fake::profile::cuda();
-  made.device_count = 3;
-  return made;
-}
-
 struct SuspendBeside : Regions {
-  SuspendBeside() : Regions(three_devices()) {}
+  SuspendBeside() : Regions(with_devices(3)) {}
 };
 
 TEST_F(SuspendBeside, RightsThatAreGivenWhileAPoolIsBeingSuspended) {
@@ -131,9 +125,7 @@ TEST_F(SuspendBeside, WhatAListenerFreesIsCleared) {
         write(goes, size_bytes, 6);
         {
           freeing_listener listener(*pool, kind, goes, a);
-          if (fails)
-            driver.fail(
-                {vmm::call::unmap, 1, false, driver.possible_errors(vmm::call::unmap).front()});
+          if (fails) fail(vmm::call::unmap);
           const auto gone = sleeper->suspend();
           EXPECT_EQ(gone.has_value(), !fails);
           if (gone) resume();
@@ -144,8 +136,6 @@ TEST_F(SuspendBeside, WhatAListenerFreesIsCleared) {
         const address next = in_pool(size_bytes);
         expect_tag(next, 0);
         fine(pool->free(next, a));
-        TearDown();
-        SetUp();
       }
     }
   }
@@ -174,8 +164,6 @@ TEST_F(SuspendBeside, WhatAListenerFreesBeforehandIsCleared) {
     driver.set_manual(false);
     expect_tag(stays, 5);
     expect_tag(in_pool(size_bytes), 0);
-    TearDown();
-    SetUp();
   }
 }
 
@@ -191,8 +179,7 @@ TEST_F(SuspendBeside, WhatIsFreedMeanwhileIsGoneWhereItsMemoryStayed) {
         const address weight = in_blocks(2 * MiB);
         write(in_kv, 2 * MiB, 5);
         write(weight, 2 * MiB, 6);
-        driver.fail(
-            {vmm::call::release, nth, forever, driver.possible_errors(vmm::call::release).front()});
+        fail(vmm::call::release, nth, forever);
         EXPECT_FALSE(suspend().retained.empty());
         if (!forever) driver.clear_faults();
         fine(pool->free(in_kv, a));
@@ -203,9 +190,6 @@ TEST_F(SuspendBeside, WhatIsFreedMeanwhileIsGoneWhereItsMemoryStayed) {
           expect_tag(in_blocks(2 * MiB), 0);
         }
         driver.clear_faults();
-        sleeper.reset();
-        pool.reset();
-        blocks.reset();
       }
     }
   }
@@ -215,9 +199,6 @@ TEST_F(SuspendBeside, WhatIsFreedMeanwhileIsGoneWhereItsMemoryStayed) {
 // where the driver refused to release the memory, or to unmap it after a resumption that failed.
 TEST_F(SuspendBeside, AfterALossFreedBlocksBarNoResumption) {
   using rule = vmm::contents_rule;
-  const auto fail = [&](vmm::call where) {
-    driver.fail({where, 1, true, driver.possible_errors(where).front()});
-  };
   const auto play = [&](std::uint64_t size_bytes, bool has_handles, bool is_mapped) {
     open();
     const address first = in_pool(size_bytes);
@@ -225,19 +206,16 @@ TEST_F(SuspendBeside, AfterALossFreedBlocksBarNoResumption) {
     const address weight = in_blocks(2 * MiB);
     for (const address each : {first, second}) write(each, size_bytes, 5);
     write(weight, 2 * MiB, 6);
-    if (has_handles) fail(vmm::call::release);
+    if (has_handles) fail(vmm::call::release, 1, true);
     suspend();
     driver.clear_faults();
     if (is_mapped) {
-      fail(vmm::call::copy);
-      fail(vmm::call::unmap);
+      for (const vmm::call each : {vmm::call::copy, vmm::call::unmap}) fail(each, 1, true);
       EXPECT_FALSE(sleeper->resume());
       driver.clear_faults();
       EXPECT_NE(pool->statistics().mapped_bytes, pool->statistics().suspended_bytes);
     }
-    sleeper = std::make_unique<vmm::suspender>();
-    fine(sleeper->add(*pool, {"kv"}));
-    fine(sleeper->add(*blocks, {"weights"}));
+    change_suspender();
     fine(pool->free(first, a));
     if (!is_mapped) refused(sleeper->resume(), errc::in_use);  // it would unmap what is mapped
     fine(pool->free(second, b));
@@ -251,9 +229,7 @@ TEST_F(SuspendBeside, AfterALossFreedBlocksBarNoResumption) {
       EXPECT_NE(driver.read_tag(in_blocks(2 * MiB)).value_or(6), 6u);
     }
     EXPECT_TRUE(driver.finish_all());
-    sleeper.reset();
-    pool.reset();
-    blocks.reset();
+    close();
     EXPECT_EQ(driver.misuse_count(), 0u);
   };
   for (const auto each : {rule::none, rule::zero_on_acquire, rule::zero_on_release, rule::poison}) {
@@ -290,9 +266,6 @@ TEST_F(SuspendBeside, AForkedChildMayEndItsCopy) {
     EXPECT_EQ(code, 0);
     resume();
     expect_tag(block, 5);
-    sleeper.reset();
-    pool.reset();
-    blocks.reset();
   }
 }
 
@@ -319,7 +292,7 @@ TEST_F(SuspendBeside, ARegionStaysWhereTheDriverDoesNotTakeItsBackup) {
   fine(sleeper->remove(*pool));
   for (const vmm::call where : {vmm::call::unmap, vmm::call::release, vmm::call::free_reservation,
                                 vmm::call::destroy_stream}) {
-    driver.fail({where, 1, true, driver.possible_errors(where).front()});
+    fail(where, 1, true);
     EXPECT_FALSE(sleeper->remove(*blocks));
     driver.clear_faults();
     suspend();
@@ -341,15 +314,12 @@ TEST_F(SuspendBeside, AStreamThatOneCallSeemsNotToHave) {
       const address weight = *blocks->allocate({.size_bytes = 4 * MiB, .stream = b});
       run(a, {in_kv, 4 * MiB}, 1e6);
       run(b, {weight, 4 * MiB}, 1e6);
-      driver.fail({where, 1, forever, driver.possible_errors(where).front()});
+      fail(where, 1, forever);
       for (const auto only : {std::string_view("kv"), std::string_view("weights")})
         (void)sleeper->suspend({.tags = {&only, 1}});
       driver.clear_faults();
       resume();
       EXPECT_EQ(driver.misuse_count(), 0u);
-      sleeper.reset();
-      pool.reset();
-      blocks.reset();
     }
   }
 }
@@ -359,11 +329,8 @@ TEST_F(SuspendBeside, AStreamThatOneCallSeemsNotToHave) {
 TEST_F(SuspendBeside, AStreamThatIsGoneIsNotWaitedFor) {
   write(in_pool(4 * MiB), 4 * MiB, 5);
   write(in_blocks(4 * MiB), 4 * MiB, 6);
-  const auto lose_streams = [&] {
-    for (const vmm::call where : {vmm::call::record_event, vmm::call::synchronize_stream})
-      driver.fail({where, 1, true, driver.possible_errors(where).front()});
-  };
-  lose_streams();
+  for (const vmm::call where : {vmm::call::record_event, vmm::call::synchronize_stream})
+    fail(where, 1, true);
   refused(sleeper->suspend({.streams = {&b, 1}}), errc::invalid_argument);
   EXPECT_EQ(*sleeper->last_obstacle(), "kv");
   const auto report = sleeper->suspend({.contents = vmm::suspend_contents::discard});
@@ -376,7 +343,7 @@ TEST_F(SuspendBeside, AStreamThatAManagerIsToWaitForIsThere) {
   write(in_blocks(4 * MiB), 4 * MiB, 6);
   constexpr std::string_view only[] = {"weights"};
   for (const vmm::call where : {vmm::call::record_event, vmm::call::synchronize_stream})
-    driver.fail({where, 1, true, driver.possible_errors(where).front()});
+    fail(where, 1, true);
   refused(sleeper->suspend({.tags = only, .streams = {&b, 1}}), errc::invalid_argument);
   driver.clear_faults();
   suspend({.tags = only});

@@ -8,112 +8,45 @@
 // way of failing.
 #include "../support/fault_sweep.h"
 #include "regions.hpp"
+//
+#include "scene.hpp"
 
 namespace {
 
 using sweeps::fault_list, sweeps::outcome, vmm::address;
 
-// Two regions with contents, of several handles.
-struct scene {
-  explicit scene(vmm::backup_tier tier) {
-    vmm::pool_options of_pool;
-    of_pool.policy.handle_bytes_max = 2 * MiB;
-    pool = std::make_unique<vmm::stream_pool>(driver, of_pool);
-    vmm::manager_options of_blocks;
-    of_blocks.policy.chunk_bytes = 2 * MiB;
-    blocks = std::make_unique<vmm::manager>(driver, of_blocks);
-    sleeper = std::make_unique<vmm::suspender>(vmm::suspend_options{.tier = tier});
-    EXPECT_TRUE(sleeper->add(*pool, {"kv", vmm::suspend_contents::keep}));
-    EXPECT_TRUE(sleeper->add(*blocks, {"weights", vmm::suspend_contents::keep}));
-    stream = *driver.create_stream();
-    in_kv = *pool->allocate(6 * MiB, stream);
-    gone = *pool->allocate(2 * MiB, stream);
-    weight = *blocks->allocate({.size_bytes = 4 * MiB, .stream = stream});
-    EXPECT_TRUE(driver.write_tag({in_kv, 6 * MiB}, 11));
-    EXPECT_TRUE(driver.write_tag({weight, 4 * MiB}, 12));
-    EXPECT_TRUE(pool->free(gone, stream));
-    vmm::fake::kernel work{"writer", 100};
-    EXPECT_TRUE(driver.launch(stream, work));
-  }
-  scene(const scene&) = delete;
-  scene& operator=(const scene&) = delete;
-  ~scene() = default;
-
-  [[nodiscard]] vmm::status suspend() {
-    const auto report = sleeper->suspend();
-    return report ? vmm::status{} : vmm::status{report.error()};
-  }
-  [[nodiscard]] bool is_suspended(const char* tag) const { return *sleeper->is_suspended(tag); }
-  void expect_contents(const std::string& what) {
-    for (std::uint64_t at = 0; at < 6 * MiB; at += MiB)
-      ASSERT_EQ(driver.read_tag(in_kv + at).value_or(0), 11u) << what;
-    for (std::uint64_t at = 0; at < 4 * MiB; at += MiB)
-      ASSERT_EQ(driver.read_tag(weight + at).value_or(0), 12u) << what;
-  }
-  void expect_valid(const std::string& what) {
-    const vmm::status one = pool->validate();
-    ASSERT_TRUE(one) << what << ": " << one.error().detail;
-    ASSERT_TRUE(blocks->validate()) << what;
-  }
-  void finish(const std::string& what) {
-    EXPECT_TRUE(driver.finish_all());
-    sleeper.reset();
-    pool.reset();
-    blocks.reset();
-    EXPECT_TRUE(driver.destroy_stream(stream));
-    EXPECT_TRUE(driver.check_empty()) << what << driver.report();
-    for (const auto& misuse : driver.misuses()) ADD_FAILURE() << what << ": " << misuse.detail;
-  }
-
-  vmm::fake_driver driver;
-  vmm::stream_handle stream{};
-  address in_kv{}, gone{}, weight{};
-  std::unique_ptr<vmm::stream_pool> pool;
-  std::unique_ptr<vmm::manager> blocks;
-  std::unique_ptr<vmm::suspender> sleeper;
-};
-
 struct SuspendFaults : testing::TestWithParam<vmm::backup_tier> {
+  using world = scene<vmm::fake_driver>;
   // A suspension that fails leaves both as they were, or suspended with their contents.
   outcome inject_suspend(const fault_list& faults) {
-    scene s(GetParam());
+    world w(vmm::fake_driver{}, {.tier = GetParam()});
     const std::string what = "suspend" + sweeps::describe(faults);
-    outcome seen = sweeps::run_under(s.driver, faults, [&] { return s.suspend(); });
-    s.expect_valid(what);
+    outcome seen = sweeps::run_under(w.driver, faults, [&] { return w.suspend(); });
+    w.expect_whole(what);
     if (seen.result) {
-      EXPECT_TRUE(s.is_suspended("kv") && s.is_suspended("weights")) << what;
+      EXPECT_TRUE(w.is_suspended("kv") && w.is_suspended("weights")) << what;
     } else {
       expect_honest(seen.result.error(), faults, what);
-      const bool any = s.is_suspended("kv") || s.is_suspended("weights");
-      if (faults.size() == 1 && !faults.front().forever) EXPECT_FALSE(any) << what;
-      if (!any) {
-        s.expect_contents(what);
-        EXPECT_TRUE(s.suspend()) << what;
-      }
+      if (faults.size() == 1 && !faults.front().forever) EXPECT_FALSE(w.is_any_suspended()) << what;
+      if (!w.is_any_suspended()) EXPECT_TRUE(w.suspend()) << what;
     }
-    const vmm::status back = s.sleeper->resume();
-    EXPECT_TRUE(back) << what << ": " << (back ? "" : vmm::describe(back.error()));
-    s.expect_contents(what);
-    s.expect_valid(what);
-    s.finish(what);
+    w.finish(what);
     return seen;
   }
 
   outcome inject_resume(const fault_list& faults) {
-    scene s(GetParam());
+    world w(vmm::fake_driver{}, {.tier = GetParam()});
     const std::string what = "resume" + sweeps::describe(faults);
-    EXPECT_TRUE(s.suspend());
-    outcome seen = sweeps::run_under(s.driver, faults, [&] { return s.sleeper->resume(); });
-    s.expect_valid(what);
+    EXPECT_TRUE(w.suspend());
+    outcome seen = sweeps::run_under(w.driver, faults, [&] { return w.sleeper->resume(); });
+    w.expect_whole(what);
     if (!seen.result) {
       expect_honest(seen.result.error(), faults, what);
-      EXPECT_TRUE(s.is_suspended("kv") && s.is_suspended("weights")) << what;
-      const vmm::status back = s.sleeper->resume();
-      EXPECT_TRUE(back) << what << ": " << (back ? "" : vmm::describe(back.error()));
+      EXPECT_TRUE(w.is_suspended("kv") && w.is_suspended("weights")) << what;
+    } else {
+      EXPECT_FALSE(w.is_any_suspended()) << what;
     }
-    s.expect_contents(what);
-    s.expect_valid(what);
-    s.finish(what);
+    w.finish(what);
     return seen;
   }
 
@@ -144,15 +77,16 @@ struct SuspendWaits : Regions {
     weight = in_blocks(8 * MiB);
     write(weight, 8 * MiB, 12);
   }
-  void fail(vmm::call where, std::uint64_t nth, bool forever) {
-    driver.fail({where, nth, forever, driver.possible_errors(where).front()});
+  void refuse_waits() {
+    for (const auto each : {vmm::call::synchronize_stream, vmm::call::synchronize_all})
+      fail(each, 1, true);
   }
   vmm::address weight{};
 };
 
 TEST_F(SuspendWaits, OfAResumptionFailAndNothingIsUnmappedThatIsInUse) {
   suspend();
-  fail(vmm::call::synchronize_stream, 1, false);
+  fail(vmm::call::synchronize_stream);
   EXPECT_FALSE(sleeper->resume());
   EXPECT_EQ(driver.misuse_count(), 0u);
   driver.clear_faults();
@@ -162,7 +96,7 @@ TEST_F(SuspendWaits, OfAResumptionFailAndNothingIsUnmappedThatIsInUse) {
 
 TEST_F(SuspendWaits, OfASuspensionFailAndNoCopyIsLeftBehind) {
   for (std::uint64_t nth = 1; nth < 6; ++nth) {
-    fail(vmm::call::synchronize_stream, nth, false);
+    fail(vmm::call::synchronize_stream, nth);
     const bool is_done = sleeper->suspend().has_value();
     driver.clear_faults();
     if (is_done) break;
@@ -175,8 +109,7 @@ TEST_F(SuspendWaits, OfASuspensionFailAndNoCopyIsLeftBehind) {
 // Neither the stream of copies nor the device can be waited for.
 TEST_F(SuspendWaits, OfAResumptionFailForeverAndTheMemoryStays) {
   suspend();
-  for (const auto each : {vmm::call::synchronize_stream, vmm::call::synchronize_all})
-    fail(each, 1, true);
+  refuse_waits();
   EXPECT_FALSE(sleeper->resume());
   EXPECT_EQ(driver.misuse_count(), 0u);
   EXPECT_TRUE(*sleeper->is_suspended("weights"));
@@ -188,20 +121,16 @@ TEST_F(SuspendWaits, OfAResumptionFailForeverAndTheMemoryStays) {
 // The block can be freed, or another suspender resume it, once the copies are known to have
 // finished.
 TEST_F(SuspendWaits, OfAResumptionFailForeverAndNothingIsUnmappedByOthers) {
-  const auto refuse_waits = [&](bool with_events) {
-    for (const auto each : {vmm::call::synchronize_stream, vmm::call::synchronize_all})
-      fail(each, 1, true);
-    if (with_events) fail(vmm::call::synchronize_event, 1, true);
-  };
   const auto leave_copies = [&] {
     suspend();
-    refuse_waits(false);
+    refuse_waits();
     EXPECT_FALSE(sleeper->resume());
     driver.clear_faults();
     EXPECT_NE(driver.resource_counts().pending_work, 0u);
   };
   leave_copies();
-  refuse_waits(true);
+  refuse_waits();
+  fail(vmm::call::synchronize_event, 1, true);
   EXPECT_FALSE(blocks->free(weight));
   driver.clear_faults();
   fine(blocks->free(weight));
@@ -212,11 +141,9 @@ TEST_F(SuspendWaits, OfAResumptionFailForeverAndNothingIsUnmappedByOthers) {
   write(weight, 8 * MiB, 12);
   write(in_kv, 2 * MiB, 13);
   leave_copies();
-  sleeper = std::make_unique<vmm::suspender>();
-  fine(sleeper->add(*pool, {"kv"}));
-  fine(sleeper->add(*blocks, {"weights"}));
+  change_suspender();
   fine(pool->free(in_kv, a));
-  refuse_waits(false);
+  refuse_waits();
   EXPECT_FALSE(sleeper->resume());
   EXPECT_EQ(driver.misuse_count(), 0u);
   driver.clear_faults();
@@ -225,8 +152,7 @@ TEST_F(SuspendWaits, OfAResumptionFailForeverAndNothingIsUnmappedByOthers) {
 }
 
 TEST_F(SuspendWaits, OfASuspensionFailForeverAndTheBackupStays) {
-  for (const auto each : {vmm::call::synchronize_stream, vmm::call::synchronize_all})
-    fail(each, 1, true);
+  refuse_waits();
   EXPECT_FALSE(sleeper->suspend());
   EXPECT_TRUE(*sleeper->is_suspended("weights"));
   EXPECT_TRUE(sleeper->return_backups());

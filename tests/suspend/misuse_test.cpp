@@ -92,8 +92,7 @@ TEST_F(SuspendMisuse, ResumedByAnotherSuspender) {
   sleeper.reset();
   const vmm::status lost = second.resume();
   refused(lost, errc::in_use);
-  EXPECT_NE(vmm::describe(lost.error()).find("add it again"), std::string::npos)
-      << vmm::describe(lost.error());
+  EXPECT_TRUE(contains(vmm::describe(lost.error()), "add it again"));
 }
 
 TEST_F(SuspendMisuse, ContentsThatTheEndWouldLose) {
@@ -111,7 +110,7 @@ TEST_F(SuspendMisuse, ContentsThatTheEndWouldLose) {
   in_blocks(4 * MiB);
   write(block, 4 * MiB, 8);
   for (const auto& [kind, nth] : {std::pair{vmm::call::unmap, 2U}, {vmm::call::map, 1U}})
-    driver.fail({kind, nth, true, driver.possible_errors(kind).front()});
+    fail(kind, nth, true);
   EXPECT_FALSE(sleeper->suspend());
   driver.clear_faults();
   ASSERT_TRUE(*sleeper->is_suspended("kv"));
@@ -238,9 +237,7 @@ TEST_F(SuspendMisuse, ATierThatIsNotThere) {
   write(block, 4 * MiB, 8);
   const auto outcome = sleeper->suspend();
   refused(outcome, errc::bad_option);
-  EXPECT_NE(std::string(outcome.error().detail).find("'/nowhere/at/all': No such file"),
-            std::string::npos)
-      << outcome.error().detail;
+  EXPECT_TRUE(contains(outcome.error().detail, "'/nowhere/at/all': No such file"));
   expect_tag(block, 8);
   expect_running("kv");
 }
@@ -267,7 +264,7 @@ TEST_F(SuspendMisuse, VerifyFindsContentsThatAreNotThose) {
   write(block, 2 * MiB, 8);
   suspend();
   // The one fill of a zero region that is left out: the fake forgets nothing by itself.
-  driver.fail({vmm::call::copy, 1, false, driver.possible_errors(vmm::call::copy).front()});
+  fail(vmm::call::copy);
   EXPECT_FALSE(sleeper->resume());
   driver.clear_faults();
   resume();

@@ -28,12 +28,6 @@ struct shadow {
   bool is_pinned = false;
 };
 
-vmm::fake::profile two_devices() {
-  vmm::fake::profile made = vmm::fake::profile::cuda();
-  made.device_count = 2;
-  return made;
-}
-
 // Calls `what` at every notice of a pool.
 class listener final : public vmm::remap_listener {
  public:
@@ -211,11 +205,11 @@ class program {
     shadows_.push_back(made);
   }
   void write(shadow& to) {
-    vmm::fake::kernel writer{"writer", 10.0 + static_cast<double>(any(500))};
+    const double us = 10.0 + static_cast<double>(any(500));
     const vmm::address_range what{to.at, to.size_bytes};
-    writer.writes = {&what, 1};
-    writer.tag = to.tag = 100 + next_tag_++;
-    ASSERT_TRUE(driver_.launch(to.stream, writer));
+    to.tag = 100 + next_tag_++;
+    ASSERT_TRUE(
+        driver_.launch(to.stream, {.duration_us = us, .writes = {&what, 1}, .tag = to.tag}));
   }
   void free_one() {
     if (shadows_.empty()) return;
@@ -348,7 +342,7 @@ class program {
   }
 
   std::mt19937_64 random_;
-  vmm::fake_driver driver_{two_devices()};
+  vmm::fake_driver driver_{with_devices(2)};
   std::array<vmm::stream_handle, 3> streams_{};
   std::array<std::unique_ptr<vmm::stream_pool>, 2> pools_;
   std::array<std::unique_ptr<vmm::manager>, 2> blocks_;

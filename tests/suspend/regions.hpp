@@ -22,23 +22,32 @@ struct Regions : FakeDevice {
   }
   void open(contents of_pool = contents::keep, contents of_blocks = contents::keep,
             const vmm::suspend_options& options = {}) {
-    sleeper.reset();
+    close();
     pool = std::make_unique<vmm::stream_pool>(driver, pool_options);
     blocks = std::make_unique<vmm::manager>(driver, manager_options);
     sleeper = std::make_unique<vmm::suspender>(options);
     fine(sleeper->add(*pool, {"kv", of_pool}));
     fine(sleeper->add(*blocks, {"weights", of_blocks}));
   }
+  void close() {
+    if (pool != nullptr) validate();
+    sleeper.reset();
+    pool.reset();
+    blocks.reset();
+  }
+  // Another suspender, which has nothing of the first one's.
+  void change_suspender() {
+    sleeper = std::make_unique<vmm::suspender>();
+    fine(sleeper->add(*pool, {"kv"}));
+    fine(sleeper->add(*blocks, {"weights"}));
+  }
   void validate() {
     fine(pool->validate());
     fine(blocks->validate());
   }
   void TearDown() override {
-    if (pool != nullptr) validate();
     EXPECT_TRUE(driver.finish_all());
-    sleeper.reset();
-    pool.reset();
-    blocks.reset();
+    close();
     FakeDevice::TearDown();
   }
 
