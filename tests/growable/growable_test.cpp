@@ -459,8 +459,7 @@ TEST(GrowableEnd, GoesBehindAllWorkOfTheDevice) {
         ASSERT_TRUE(range.resize(
             {.size_bytes = 8 << 20, .first_segment = 1, .segment_count = 1, .stream = b}));
         const vmm::address_range first{*range.segment(0), 8 << 20};
-        const vmm::fake::kernel work{.name = "writer", .duration_us = 1e6, .writes = {&first, 1}};
-        ASSERT_TRUE(driver.launch(a, work));
+        ASSERT_TRUE(driver.launch(a, {.duration_us = 1e6, .writes = {&first, 1}}));
       }
       (void)memory.trim(0);
     }

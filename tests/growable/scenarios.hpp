@@ -39,7 +39,7 @@ struct world {
     }
   }
 
-  [[nodiscard]] vmm::fake_driver& fake() { return scenarios::fake_of(driver); }
+  [[nodiscard]] vmm::fake_driver& fake() { return sweeps::fake_of(driver); }
 
   vmm::status resize(int which, const vmm::growable_request& request) {
     const vmm::status done = ranges[which]->resize(request);
