@@ -5,10 +5,9 @@
 // resource counts that must be zero at the end. Included last, because it imports.
 #pragma once
 
-#include "../support/test.h"
+#include "../support/fake_device.hpp"
 
 import vmm.base;
-import vmm.fake;
 
 namespace fake_test {
 

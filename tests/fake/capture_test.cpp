@@ -11,7 +11,7 @@
 namespace fake_test {
 namespace {
 
-using vmm::capture_mode, vmm::capture_state, vmm::fake::kernel;
+using vmm::capture_mode, vmm::capture_state;
 
 constexpr std::int64_t unsupported = 900;
 constexpr std::int64_t invalidated = 901;
@@ -43,10 +43,7 @@ struct Capture : FakeWork {
     return info ? info->state : capture_state::none;
   }
   vmm::status writes(vmm::stream_handle stream, std::uint64_t tag) {
-    kernel what{"writer", 10};
-    what.writes = {&range, 1};
-    what.tag = tag;
-    return driver.launch(stream, what);
+    return driver.launch(stream, {.duration_us = 10, .writes = {&range, 1}, .tag = tag});
   }
 };
 

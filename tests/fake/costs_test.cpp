@@ -179,10 +179,10 @@ TEST_F(Costs, TheClockMovesByCallsAndByAdvance) {
 }
 
 TEST_F(Costs, AProfileSetsThePrices) {
-  auto plays = vmm::fake::profile::cuda();
-  plays.costs.create.points[0] = {2 * MiB, 1000.0};
-  plays.costs.create.count = 1;
-  vmm::fake_driver dear{plays};
+  vmm::fake_driver dear{cuda_with([](auto& plays) {
+    plays.costs.create.points[0] = {2 * MiB, 1000.0};
+    plays.costs.create.count = 1;
+  })};
   const auto handle = dear.create({4 * MiB, dear.home()});
   EXPECT_DOUBLE_EQ(dear.busy_us(), 1000.0);
   ASSERT_TRUE(dear.release(*handle));

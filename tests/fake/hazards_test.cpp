@@ -9,19 +9,16 @@
 namespace fake_test {
 namespace {
 
-using vmm::fake::kernel, vmm::fake::misuse_kind;
+using vmm::fake::misuse_kind;
 
 struct Hazards : FakeWork {
   Hazards() : FakeWork(16 * MiB, 4 * MiB) {}
   void reads(vmm::stream_handle stream, vmm::address_range what) {
-    kernel work{"reader", 100};
-    work.reads = {&what, 1};
-    ASSERT_TRUE(driver.launch(stream, work));
+    ASSERT_TRUE(driver.launch(stream, {.name = "reader", .duration_us = 100, .reads = {&what, 1}}));
   }
   void writes(vmm::stream_handle stream, vmm::address_range what) {
-    kernel work{"writer", 100};
-    work.writes = {&what, 1};
-    ASSERT_TRUE(driver.launch(stream, work));
+    ASSERT_TRUE(
+        driver.launch(stream, {.name = "writer", .duration_us = 100, .writes = {&what, 1}}));
   }
   std::uint64_t in_flight() { return driver.misuse_count(misuse_kind::in_flight); }
   std::uint64_t unordered() { return driver.misuse_count(misuse_kind::unordered); }

@@ -6,41 +6,14 @@
 // Method: operator new of this program fails at the first, second, ... allocation of each call
 // until the call succeeds; the resource counts, the contents and the misuses are compared around
 // every failure.
-#include <new>
-
+#include "../support/failing_new.h"
+//
 #include "bench.h"
-
-namespace {
-
-// Allocations left before one fails; negative: none fails.
-thread_local long left = -1;
-thread_local bool struck = false;
-
-void* obtain(std::size_t size, std::size_t alignment) {
-  if (left == 0) {
-    struck = true;
-    throw std::bad_alloc{};
-  }
-  if (left > 0) --left;
-  const std::size_t rounded = (size + alignment - 1) / alignment * alignment;
-  void* memory = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
-  if (memory == nullptr) throw std::bad_alloc{};
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) { return obtain(size, alignof(std::max_align_t)); }
-void* operator new(std::size_t size, std::align_val_t alignment) {
-  return obtain(size, static_cast<std::size_t>(alignment));
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 
 namespace fake_test {
 namespace {
+
+using failing_new::plan;
 
 struct HostMemory : ::testing::Test {
   explicit HostMemory(const vmm::fake::profile& plays = vmm::fake::profile::cuda())
@@ -51,21 +24,26 @@ struct HostMemory : ::testing::Test {
     EXPECT_GT(failures, 0u) << "nothing was made to fail";
   }
 
+  /// A call of which that many allocations succeed.
+  template <class Call>
+  auto with(std::uint64_t allowed, Call&& call) {
+    plan = {.armed = true, .fail_at = allowed + 1, .forever = true};
+    auto answer = call();
+    plan.armed = false;
+    if (!answer && plan.struck_count != 0) ++failures;
+    return answer;
+  }
   /// Makes a call with ever more memory until it succeeds; each failure must leave no trace.
   template <class Call>
   auto insist(Call&& call) {
-    for (long allowed = 0;; ++allowed) {
+    for (std::uint64_t allowed = 0;; ++allowed) {
       const auto before = driver.resource_counts();
       const std::uint64_t misuses = driver.misuse_count();
-      left = allowed;
-      struck = false;
-      auto answer = call();
-      left = -1;
-      if (answer || !struck) {
+      auto answer = with(allowed, call);
+      if (answer || plan.struck_count == 0) {
         EXPECT_TRUE(answer) << vmm::describe(answer.error());
         return answer;
       }
-      ++failures;
       EXPECT_EQ(answer.error().code, vmm::errc::out_of_host_memory);
       auto after = driver.resource_counts();
       EXPECT_EQ(std::memcmp(&before, &after, sizeof before), 0) << "after " << allowed;
@@ -125,10 +103,8 @@ TEST_F(HostMemory, WorkFailsWhole) {
   const auto first = insist([&] { return driver.create_stream(); });
   const auto second = insist([&] { return driver.create_stream(); });
   const auto event = insist([&] { return driver.create_event(); });
-  vmm::fake::kernel what{"kernel", 10};
-  what.reads = {&low, 1};
-  what.writes = {&low, 1};
-  what.tag = 5;
+  const vmm::fake::kernel what{
+      .duration_us = 10, .reads = {&low, 1}, .writes = {&low, 1}, .tag = 5};
   must([&] { return driver.launch(*first, what); });
   must([&] { return driver.record_event(*event, *first); });
   must([&] { return driver.wait_event(*second, *event); });
@@ -137,14 +113,9 @@ TEST_F(HostMemory, WorkFailsWhole) {
   must([&] { return driver.record_event(*event, *second); });
   must([&] { return driver.destroy_stream(*first); });
   // Work that has finished before the failure stays finished, the rest goes on later.
-  for (long allowed = 0; allowed < 200; ++allowed) {
-    left = allowed;
-    struck = false;
-    const auto answer = driver.synchronize_event(*event);
-    left = -1;
-    if (answer) break;
-    ASSERT_TRUE(struck);
-    ++failures;
+  for (std::uint64_t allowed = 0; allowed < 200; ++allowed) {
+    if (with(allowed, [&] { return driver.synchronize_event(*event); })) break;
+    ASSERT_NE(plan.struck_count, 0u);
   }
   EXPECT_EQ(*driver.read_tag(range.base + 4096), 5u);
   EXPECT_EQ(*driver.read_tag(range.base + 104), 0x0101'0101'0101'0101u);
@@ -169,12 +140,7 @@ TEST_F(HostMemory, SharingFailsWhole) {
 }
 
 struct HostMemoryOfTeams : HostMemory {
-  static vmm::fake::profile plays() {
-    auto made = vmm::fake::profile::cuda();
-    made.can.multicast = true;
-    return made;
-  }
-  HostMemoryOfTeams() : HostMemory(plays()) {}
+  HostMemoryOfTeams() : HostMemory(cuda_with([](auto& plays) { plays.can.multicast = true; })) {}
 };
 
 TEST_F(HostMemoryOfTeams, MulticastFailsWhole) {
@@ -199,22 +165,16 @@ TEST_F(HostMemoryOfCuts, ReplacingFailsWhole) {
   ASSERT_TRUE(driver.write_tag(range, 3));
   // A split that happened before the failure is not undone: it shows in nothing but the count.
   driver.set_misuse_fatal(false);
-  for (long allowed = 0; allowed < 50; ++allowed) {
-    left = allowed;
-    struck = false;
-    const auto answer = driver.map({range.base + 4 * KiB, 8 * KiB, *second, 0});
-    left = -1;
-    if (answer) break;
-    ASSERT_TRUE(struck);
-    ++failures;
+  const vmm::map_request over{range.base + 4 * KiB, 8 * KiB, *second, 0};
+  for (std::uint64_t allowed = 0; allowed < 50; ++allowed) {
+    if (with(allowed, [&] { return driver.map(over); })) break;
+    ASSERT_NE(plan.struck_count, 0u);
     EXPECT_EQ(driver.resource_counts().mapped_bytes, 64 * KiB);
     EXPECT_EQ(*driver.read_tag(range.base + 4 * KiB), 3u);
   }
   EXPECT_EQ(driver.resource_counts().mappings, 3u);
   driver.clear_misuses();
-  ASSERT_TRUE(driver.unmap(range));
-  ASSERT_TRUE(driver.free_reservation(range));
-  ASSERT_TRUE(driver.release(*first));
+  give_back(range, *first);
   ASSERT_TRUE(driver.release(*second));
 }
 

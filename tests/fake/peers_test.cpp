@@ -5,21 +5,12 @@
 // kernel by those of its device, and the driver's own copies by none.
 // Method: memory mapped with rights for each device, used by kernels of each, by copies and by the
 // host; prices against the two that were measured.
-#include "../support/test.h"
-
-import vmm.backend;
-import vmm.fake;
+#include "../support/fake_device.hpp"
 
 namespace {
 
 using vmm::access, vmm::address_range, vmm::device, vmm::errc, vmm::link_kind,
     vmm::fake::misuse_kind;
-
-vmm::fake::profile two_devices() {
-  vmm::fake::profile made = vmm::fake::profile::cuda();
-  made.device_count = 2;
-  return made;
-}
 
 struct Peers : testing::Test {
   address_range mapped(vmm::location where, std::vector<vmm::access_grant> grants,
@@ -50,7 +41,7 @@ struct Peers : testing::Test {
     return driver.misuse_count(misuse_kind::no_access) - before;
   }
 
-  vmm::fake_driver driver{two_devices()};
+  vmm::fake_driver driver{with_devices(2)};
   std::vector<address_range> ranges;
 };
 

@@ -12,6 +12,18 @@ namespace {
 
 using vmm::fake::misuse_kind, vmm::fake::profile;
 
+vmm::address_range joined(vmm::fake_driver& driver, vmm::physical_handle handle) {
+  const auto range = driver.reserve({4 * MiB, 0, {}});
+  EXPECT_TRUE(driver.map({range->base, 4 * MiB, handle, 0}));
+  const vmm::access_grant grant{driver.home()};
+  EXPECT_TRUE(driver.set_access(*range, {&grant, 1}));
+  return *range;
+}
+void parted(vmm::fake_driver& driver, vmm::address_range range) {
+  EXPECT_TRUE(driver.unmap(range));
+  EXPECT_TRUE(driver.free_reservation(range));
+}
+
 struct Sharing : ::testing::Test {
   Sharing()
       : machine(profile::cuda()),
@@ -21,38 +33,33 @@ struct Sharing : ::testing::Test {
     EXPECT_TRUE(exporter.check_empty()) << exporter.report();
     EXPECT_TRUE(importer.check_empty()) << importer.report();
   }
-  static vmm::address_range joined(vmm::fake_driver& driver, vmm::physical_handle handle) {
-    const auto range = driver.reserve({4 * MiB, 0, {}});
-    EXPECT_TRUE(driver.map({range->base, 4 * MiB, handle, 0}));
-    const vmm::access_grant grant{driver.home()};
-    EXPECT_TRUE(driver.set_access(*range, {&grant, 1}));
-    return *range;
-  }
-  static void parted(vmm::fake_driver& driver, vmm::address_range range) {
-    EXPECT_TRUE(driver.unmap(range));
-    EXPECT_TRUE(driver.free_reservation(range));
+  // Memory to be shared, and its descriptor.
+  void export_memory() {
+    handle = *exporter.create({4 * MiB, vmm::device(0), vmm::share_kind::posix_fd});
+    sent = *exporter.export_handle(handle, vmm::share_kind::posix_fd);
   }
   std::uint64_t free_bytes() { return exporter.query_memory(vmm::device(0))->free_bytes; }
 
   vmm::fake::machine machine;
   vmm::fake_driver exporter;
   vmm::fake_driver importer;
+  vmm::physical_handle handle{};
+  vmm::shared_handle sent{};
 };
 
 TEST_F(Sharing, BothSeeOneMemory) {
-  const auto handle = exporter.create({4 * MiB, vmm::device(0), vmm::share_kind::posix_fd});
-  const auto sent = *exporter.export_handle(*handle, vmm::share_kind::posix_fd);
+  export_memory();
   EXPECT_EQ(sent.size_bytes, 4 * MiB);
   EXPECT_EQ(exporter.resource_counts().descriptors, 1u);
   const auto received = *importer.import_handle(sent);
   ASSERT_TRUE(importer.close_descriptor(sent));
   EXPECT_EQ(exporter.resource_counts().descriptors, 0u);
-  const auto here = joined(exporter, *handle);
+  const auto here = joined(exporter, handle);
   const auto there = joined(importer, received);
   ASSERT_TRUE(exporter.write_tag(here, 5));
   EXPECT_EQ(*importer.read_tag(there.base + 2 * MiB), 5u);
   parted(exporter, here);
-  ASSERT_TRUE(exporter.release(*handle));
+  ASSERT_TRUE(exporter.release(handle));
   EXPECT_EQ(*importer.read_tag(there.base), 5u) << "the exporter is gone, the memory is not";
   parted(importer, there);
   ASSERT_TRUE(importer.release(received));
@@ -62,10 +69,10 @@ TEST_F(Sharing, BothSeeOneMemory) {
 TEST_F(Sharing, WhatWasImportedSaysNothingOfSharingAndIsNotExportedAgain) {
   vmm::physical_request wanted{4 * MiB, vmm::device(0), vmm::share_kind::posix_fd};
   wanted.rdma_capable = true;
-  const auto handle = *exporter.create(wanted);
-  const auto sent = exporter.export_handle(handle, vmm::share_kind::posix_fd);
+  handle = *exporter.create(wanted);
+  sent = *exporter.export_handle(handle, vmm::share_kind::posix_fd);
   for (vmm::fake_driver* each : {&importer, &exporter}) {
-    const auto received = *each->import_handle(*sent);
+    const auto received = *each->import_handle(sent);
     EXPECT_EQ(each->get_properties(received)->where, vmm::device(0));
     EXPECT_EQ(each->get_properties(received)->shareable, vmm::share_kind::none);
     EXPECT_FALSE(each->get_properties(received)->rdma_capable);
@@ -74,39 +81,36 @@ TEST_F(Sharing, WhatWasImportedSaysNothingOfSharingAndIsNotExportedAgain) {
   }
   EXPECT_EQ(exporter.get_properties(handle)->shareable, vmm::share_kind::posix_fd);
   EXPECT_TRUE(exporter.get_properties(handle)->rdma_capable);
-  ASSERT_TRUE(exporter.close_descriptor(*sent));
+  ASSERT_TRUE(exporter.close_descriptor(sent));
   ASSERT_TRUE(exporter.release(handle));
 }
 
 TEST_F(Sharing, AnOpenDescriptorKeepsTheMemory) {
   const std::uint64_t before = free_bytes();
-  const auto handle = exporter.create({4 * MiB, vmm::device(0), vmm::share_kind::posix_fd});
-  const auto sent = exporter.export_handle(*handle, vmm::share_kind::posix_fd);
-  ASSERT_TRUE(exporter.release(*handle));
+  export_memory();
+  ASSERT_TRUE(exporter.release(handle));
   EXPECT_EQ(free_bytes(), before - 4 * MiB);
-  const auto received = *importer.import_handle(*sent);
-  ASSERT_TRUE(importer.close_descriptor(*sent));
+  const auto received = *importer.import_handle(sent);
+  ASSERT_TRUE(importer.close_descriptor(sent));
   ASSERT_TRUE(importer.release(received));
   EXPECT_EQ(free_bytes(), before);
 }
 
 TEST_F(Sharing, AClosedDescriptorIsNoMemory) {
-  const auto handle = exporter.create({4 * MiB, vmm::device(0), vmm::share_kind::posix_fd});
-  const auto sent = exporter.export_handle(*handle, vmm::share_kind::posix_fd);
-  ASSERT_TRUE(exporter.close_descriptor(*sent));
-  EXPECT_EQ(code(importer.import_handle(*sent)), invalid_value);
+  export_memory();
+  ASSERT_TRUE(exporter.close_descriptor(sent));
+  EXPECT_EQ(code(importer.import_handle(sent)), invalid_value);
   EXPECT_EQ(importer.misuse_count(misuse_kind::stale_handle), 1u);
-  EXPECT_FALSE(exporter.close_descriptor(*sent));
-  ASSERT_TRUE(exporter.release(*handle));
+  EXPECT_FALSE(exporter.close_descriptor(sent));
+  ASSERT_TRUE(exporter.release(handle));
 }
 
 TEST_F(Sharing, AnUnclosedDescriptorIsALeak) {
-  const auto handle = exporter.create({4 * MiB, vmm::device(0), vmm::share_kind::posix_fd});
-  const auto sent = exporter.export_handle(*handle, vmm::share_kind::posix_fd);
-  ASSERT_TRUE(exporter.release(*handle));
+  export_memory();
+  ASSERT_TRUE(exporter.release(handle));
   EXPECT_FALSE(exporter.check_empty());
   EXPECT_FALSE(exporter.resource_counts().empty());
-  ASSERT_TRUE(exporter.close_descriptor(*sent));
+  ASSERT_TRUE(exporter.close_descriptor(sent));
 }
 
 TEST_F(Sharing, ExportAndImportCostWhatWasMeasured) {
@@ -139,13 +143,6 @@ TEST(SharingByFabric, WorksWhereItIsPermitted) {
 // ---- multicast ----
 
 struct Multicast : ::testing::Test {
-  static profile two_devices() {
-    auto plays = profile::cuda();
-    plays.can.multicast = true;
-    plays.device_count = 2;
-    return plays;
-  }
-  Multicast() : driver(two_devices()) {}
   void SetUp() override {
     for (int i = 0; i < 2; ++i) own.push_back(*driver.create({4 * MiB, vmm::device(i)}));
     team = *driver.create_multicast({4 * MiB, 2});
@@ -161,19 +158,11 @@ struct Multicast : ::testing::Test {
   void fill_team() {
     for (int i = 0; i < 2; ++i) ASSERT_TRUE(driver.add_multicast_device(team, vmm::device(i)));
   }
-  vmm::address_range joined(vmm::physical_handle handle) {
-    const auto range = driver.reserve({4 * MiB, 0, {}});
-    EXPECT_TRUE(driver.map({range->base, 4 * MiB, handle, 0}));
-    const vmm::access_grant grant{driver.home()};
-    EXPECT_TRUE(driver.set_access(*range, {&grant, 1}));
-    return *range;
-  }
-  void parted(vmm::address_range range) {
-    EXPECT_TRUE(driver.unmap(range));
-    EXPECT_TRUE(driver.free_reservation(range));
-  }
 
-  vmm::fake_driver driver;
+  vmm::fake_driver driver{cuda_with([](auto& plays) {
+    plays.can.multicast = true;
+    plays.device_count = 2;
+  })};
   std::vector<vmm::physical_handle> own;
   vmm::multicast_handle team{};
 };
@@ -182,8 +171,8 @@ TEST_F(Multicast, AWriteGoesToEveryBoundMemory) {
   fill_team();
   ASSERT_TRUE(driver.bind_multicast(whole(0)));
   ASSERT_TRUE(driver.bind_multicast(whole(1)));
-  const auto all = joined(static_cast<vmm::physical_handle>(team));
-  const vmm::address_range each[] = {joined(own[0]), joined(own[1])};
+  const auto all = joined(driver, static_cast<vmm::physical_handle>(team));
+  const vmm::address_range each[] = {joined(driver, own[0]), joined(driver, own[1])};
   ASSERT_TRUE(driver.write_tag({all.base + 2 * MiB, 2 * MiB}, 6));
   const std::byte bytes[3] = {std::byte{1}, std::byte{2}, std::byte{3}};
   ASSERT_TRUE(driver.write(all.base + 100, bytes));
@@ -193,9 +182,9 @@ TEST_F(Multicast, AWriteGoesToEveryBoundMemory) {
     std::byte seen[3]{};
     ASSERT_TRUE(driver.read(seen, range.base + 100));
     EXPECT_EQ(seen[2], std::byte{3});
-    parted(range);
+    parted(driver, range);
   }
-  parted(all);
+  parted(driver, all);
 }
 
 TEST_F(Multicast, NothingIsBoundOrMappedBeforeTheTeamIsFull) {
@@ -208,7 +197,7 @@ TEST_F(Multicast, NothingIsBoundOrMappedBeforeTheTeamIsFull) {
   ASSERT_TRUE(driver.add_multicast_device(team, vmm::device(1)));
   EXPECT_TRUE(driver.bind_multicast(whole(0)));
   EXPECT_TRUE(driver.map({range->base, 4 * MiB, static_cast<vmm::physical_handle>(team), 0}));
-  parted(*range);
+  parted(driver, *range);
 }
 
 TEST_F(Multicast, ADeviceIsAddedOnce) {

@@ -10,7 +10,7 @@
 namespace fake_test {
 namespace {
 
-using vmm::fake::kernel, vmm::fake::misuse_kind;
+using vmm::fake::misuse_kind;
 
 struct Streams : FakeWork {
   Streams() : FakeWork(8 * MiB, 8 * MiB) {}
@@ -18,12 +18,7 @@ struct Streams : FakeWork {
   vmm::status writes(vmm::stream_handle stream, std::uint64_t granule, std::uint64_t tag,
                      double us = 50) {
     const vmm::address_range part{range.base + granule * 2 * MiB, 2 * MiB};
-    kernel what{};
-    what.name = "writer";
-    what.duration_us = us;
-    what.writes = {&part, 1};
-    what.tag = tag;
-    return driver.launch(stream, what);
+    return driver.launch(stream, {.duration_us = us, .writes = {&part, 1}, .tag = tag});
   }
   std::uint64_t tag(std::uint64_t granule) {
     return driver.read_tag(range.base + granule * 2 * MiB).value_or(~std::uint64_t{0});
@@ -143,9 +138,7 @@ TEST_F(Streams, TheDefaultStreamHasASecondNumber) {
 
 TEST_F(Streams, AKernelSeesWhatItExpectsOrSaysSo) {
   ASSERT_TRUE(driver.write_tag(range, 3));
-  kernel what{};
-  what.reads = {&range, 1};
-  what.expected = 3;
+  vmm::fake::kernel what{.reads = {&range, 1}, .expected = 3};
   ASSERT_TRUE(driver.launch(first, what));
   ASSERT_TRUE(driver.synchronize_stream(first));
   EXPECT_EQ(driver.misuse_count(), 0u);
