@@ -7,10 +7,8 @@
 // model that picks pieces from a plain list.
 #include <numeric>
 
-#include "../support/test.h"
+#include "../support/fake_device.hpp"
 
-import vmm.backend;
-import vmm.fake;
 import vmm.physical;
 import vmm.timeline;
 
@@ -36,6 +34,12 @@ struct Physical : testing::Test {
   }
   void open(const vmm::physical_options& options = plain()) {
     memory = std::make_unique<pool>(driver, options);
+  }
+  template <class Value>
+  void open(Value vmm::physical_options::* field, Value value) {
+    vmm::physical_options options = plain();
+    options.*field = value;
+    open(options);
   }
   void SetUp() override { open(); }
   void TearDown() override {
@@ -89,9 +93,7 @@ struct Physical : testing::Test {
 // ---- new memory
 
 TEST_F(Physical, MakesChunksAndAShorterLastOne) {
-  vmm::physical_options options = plain();
-  options.chunk_bytes = 20 * MiB;
-  open(options);
+  open(&vmm::physical_options::chunk_bytes, 20 * MiB);
   const memory_list pieces = take(50 * MiB);
   EXPECT_EQ(in_mib(pieces), (sizes_in_mib{20, 20, 10}));
   drop(pieces);
@@ -131,16 +133,13 @@ TEST_F(Physical, AppendsToTheList) {
 // ---- reuse
 
 TEST_F(Physical, ARatioOfZeroTakesAnythingAndOneOnlyWholeMatches) {
-  vmm::physical_options options = plain();
-  options.fragment_ratio = 0;
-  open(options);
+  open(&vmm::physical_options::fragment_ratio, 0.0);
   cache({2, 2, 2});
   drop(take(512 * MiB));
   EXPECT_EQ(memory->statistics().reused_count, 3u);
   EXPECT_EQ(memory->trim(0).released_count, 4u);
 
-  options.fragment_ratio = 1;
-  open(options);
+  open(&vmm::physical_options::fragment_ratio, 1.0);
   cache({62, 64});
   const memory_list pieces = take(66 * MiB);
   EXPECT_EQ(in_mib(pieces), sizes_in_mib{66});
@@ -165,9 +164,7 @@ TEST_F(Physical, AFailedRequestGivesBackWhatItTook) {
 }
 
 TEST_F(Physical, AFailedSecondChunkGivesBackTheFirst) {
-  vmm::physical_options options = plain();
-  options.chunk_bytes = 20 * MiB;
-  open(options);
+  open(&vmm::physical_options::chunk_bytes, 20 * MiB);
   fail(call::create, errc::internal, 2);
   memory_list pieces;
   EXPECT_EQ(memory->acquire(40 * MiB, pieces).error().code, errc::internal);
@@ -179,9 +176,7 @@ TEST_F(Physical, AFailedSecondChunkGivesBackTheFirst) {
 // ---- budget
 
 TEST_F(Physical, TheBudgetIsHeldToTheByte) {
-  vmm::physical_options options = plain();
-  options.budget_bytes = 64 * MiB;
-  open(options);
+  open(&vmm::physical_options::budget_bytes, 64 * MiB);
   const memory_list most = take(62 * MiB);
   memory_list more;
   EXPECT_EQ(memory->acquire(4 * MiB, more).error().code, errc::over_budget);
@@ -202,9 +197,7 @@ TEST_F(Physical, TheBudgetIsHeldToTheByte) {
 }
 
 TEST_F(Physical, AFailedCreateDoesNotCountAgainstTheBudget) {
-  vmm::physical_options options = plain();
-  options.budget_bytes = 64 * MiB;
-  open(options);
+  open(&vmm::physical_options::budget_bytes, 64 * MiB);
   fail(call::create, errc::internal);
   memory_list pieces;
   EXPECT_FALSE(memory->acquire(64 * MiB, pieces));
@@ -231,9 +224,7 @@ TEST_F(Physical, TrimsTheLargestFirstDownToTheLimit) {
 }
 
 TEST_F(Physical, TrimLeavesWhatIsStillMapped) {
-  vmm::physical_options options = plain();
-  options.reuse_while_mapped = true;
-  open(options);
+  open(&vmm::physical_options::reuse_while_mapped, true);
   const memory_list large = take(32 * MiB);
   const memory_list small = take(8 * MiB);
   memory->add_mapping(*large[0]);
@@ -273,9 +264,7 @@ TEST_F(Physical, APieceIsCachedWhenItsLastMappingIsUndone) {
 }
 
 TEST_F(Physical, APieceIsCachedAtOnceWhereItMayBeMappedTwice) {
-  vmm::physical_options options = plain();
-  options.reuse_while_mapped = true;
-  open(options);
+  open(&vmm::physical_options::reuse_while_mapped, true);
   const memory_list pieces = take(8 * MiB);
   memory->add_mapping(*pieces[0]);
   drop(pieces);
@@ -289,9 +278,7 @@ TEST_F(Physical, APieceIsCachedAtOnceWhereItMayBeMappedTwice) {
 }
 
 TEST_F(Physical, ASharedPieceWaitsForAllOfItsMappings) {
-  vmm::physical_options options = plain();
-  options.reuse_while_mapped = true;
-  open(options);
+  open(&vmm::physical_options::reuse_while_mapped, true);
   const memory_list pieces = take(8 * MiB);
   physical_memory& shared = *pieces[0];
   memory->add_mapping(shared);
@@ -496,9 +483,7 @@ TEST(PhysicalAccounts, WhatIsHeldIsNeverMoreThanThePeak) {
   using observed = vmm::observed_backend<vmm::fake_driver, looker>;
   auto observer = std::make_shared<looker>();
   observed driver(vmm::fake_driver{}, observer);
-  vmm::physical_options options;
-  options.like.where = vmm::device(0);
-  options.granularity_bytes = 2 * MiB;
+  vmm::physical_options options = Physical::plain();
   options.budget_bytes = 8 * MiB;
   vmm::physical_pool memory(driver, options);
   observer->look = [&] { return memory.statistics(); };
@@ -533,61 +518,42 @@ TEST_F(Physical, ManyThreadsTakeAndGiveBack) {
 }
 
 // What was spilled takes no memory of the device.
-TEST(PhysicalSpill, LeavesTheDeviceItsMemory) {
-  vmm::fake::profile plays = vmm::fake::profile::cuda();
-  plays.device_memory_bytes = 64 * MiB;
-  vmm::fake_driver driver(plays);
-  vmm::physical_options options;
-  options.like.where = vmm::device(0);
-  options.granularity_bytes = 2 * MiB;
-  options.spill = vmm::host_node(0);
-  vmm::physical_pool memory(driver, options);
-  memory_list first;
+TEST_F(Physical, WhatWasSpilledLeavesTheDeviceItsMemory) {
+  driver = vmm::fake_driver(cuda_with([](auto& plays) { plays.device_memory_bytes = 64 * MiB; }));
+  open(&vmm::physical_options::spill, std::optional(vmm::host_node(0)));
+  const memory_list first = take(48 * MiB);
   memory_list spilled;
-  ASSERT_TRUE(memory.acquire(48 * MiB, first));
   {
-    const vmm::spill_permit permit(memory);
-    ASSERT_TRUE(memory.acquire(32 * MiB, spilled));
+    const vmm::spill_permit permit(*memory);
+    spilled = take(32 * MiB);
   }
-  ASSERT_EQ(memory.statistics().spilled_bytes, 32 * MiB);
-  ASSERT_TRUE(memory.query_device()) << "its size is known from here on";
-  for (physical_memory* part : first) memory.drop_holder(*part, {});
-  ASSERT_EQ(memory.trim(0).released_bytes, 48 * MiB);
-  memory_list again;
-  EXPECT_TRUE(memory.acquire(48 * MiB, again));
-  EXPECT_EQ(memory.statistics().spilled_bytes, 32 * MiB);
+  ASSERT_EQ(memory->statistics().spilled_bytes, 32 * MiB);
+  ASSERT_TRUE(memory->query_device()) << "its size is known from here on";
+  drop(first);
+  ASSERT_EQ(memory->trim(0).released_bytes, 48 * MiB);
+  const memory_list again = take(48 * MiB);
+  EXPECT_EQ(memory->statistics().spilled_bytes, 32 * MiB);
   const std::uint64_t created_count = driver.calls(call::create);
   memory_list refused;
-  EXPECT_EQ(memory.acquire(32 * MiB, refused).error().code, errc::out_of_memory);
+  EXPECT_EQ(memory->acquire(32 * MiB, refused).error().code, errc::out_of_memory);
   EXPECT_EQ(driver.calls(call::create), created_count) << "it cannot fit";
-  for (const memory_list& each : {spilled, again})
-    for (physical_memory* part : each) memory.drop_holder(*part, {});
-  EXPECT_TRUE(memory.validate());
-  EXPECT_EQ(memory.trim(0).failure.code, errc::none);
+  drop(spilled);
+  drop(again);
 }
 
 // An importing process may still use the memory of an exported piece.
-TEST(PhysicalExport, GivesAnExportedPieceToNoOtherRequest) {
-  vmm::fake_driver driver(vmm::fake::profile::cuda());
-  vmm::physical_options options;
-  options.like.where = vmm::device(0);
-  options.granularity_bytes = 2 * MiB;
-  vmm::physical_pool memory(driver, options);
-  memory_list exported;
-  ASSERT_TRUE(memory.acquire(16 * MiB, exported));
-  memory.mark_exported(exported);
+TEST_F(Physical, AnExportedPieceIsGivenToNoOtherRequest) {
+  const memory_list exported = take(16 * MiB);
+  memory->mark_exported(exported);
   const physical_memory* const gone = exported.front();
-  memory.drop_holder(*exported.front(), {});
-  memory_list next;
-  ASSERT_TRUE(memory.acquire(16 * MiB, next));
-  ASSERT_TRUE(memory.acquire_whole(16 * MiB, next));
+  drop(exported);
+  memory_list next = take(16 * MiB);
+  ASSERT_TRUE(memory->acquire_whole(16 * MiB, next));
   for (const physical_memory* part : next) EXPECT_NE(part, gone);
-  EXPECT_EQ(memory.statistics().reused_count, 0u);
-  memory.release_exported();
-  EXPECT_EQ(memory.statistics().released_count, 1u);
-  for (physical_memory* part : next) memory.drop_holder(*part, {});
-  EXPECT_TRUE(memory.validate());
-  EXPECT_EQ(memory.trim(0).failure.code, errc::none);
+  EXPECT_EQ(memory->statistics().reused_count, 0u);
+  memory->release_exported();
+  EXPECT_EQ(memory->statistics().released_count, 1u);
+  drop(next);
 }
 
 }  // namespace
