@@ -28,7 +28,7 @@ struct PoolHistory : FakePool {
     const vmm::pool_statistics now = managed->statistics();
     const replica seen(taken);
     EXPECT_EQ(taken.lost_count, 0u);
-    EXPECT_EQ(seen.live_bytes, now.live_bytes);
+    EXPECT_EQ(seen.live_bytes(), now.live_bytes);
     EXPECT_EQ(seen.live.size(), now.live_count);
     EXPECT_EQ(fact(taken, "live_bytes"), now.live_bytes);
     EXPECT_EQ(fact(taken, "held_bytes"), seen.held_bytes);
