@@ -41,32 +41,17 @@ std::string show(const vmm::manager_statistics& of) {
 }  // namespace
 
 seeded_run run_manager(std::uint64_t seed) {
-  const auto recorder = std::make_shared<call_recorder>();
-  const std::vector<std::uint8_t> bytes = random_program(seed);
-  basic_manager_program<recording_driver> program{byte_source{bytes}, recorder};
-  seeded_run out;
-  const char* const wrong = program.run(~std::uint64_t{0});
-  if (wrong != nullptr) out.problem = std::string(wrong) + ": " + program.detail();
-  const vmm::manager_statistics& last = program.last_statistics();
-  out.statistics = show(last);
-  out.calls = recorder->text();
-  text_hash statistics;
-  statistics.add(out.statistics);
-  row& line = out.line;
-  line.name = std::to_string(seed);
-  line.add("operations", program.operations());
-  line.add("refused", program.failures());
-  line.add("faults", program.faults());
-  line.add("driver_calls", recorder->count());
-  line.add("created", last.created_count);
-  line.add("reused_pieces", last.reused_handle_count);
-  line.add("reused_ranges", last.reused_range_count);
-  line.add("remapped", last.remapped_copy_count);
-  line.add("recoveries", last.recovery_count);
-  line.add("peak_held_bytes", last.peak_held_bytes);
-  line.figures.push_back({"statistics", statistics.text()});
-  line.figures.push_back({"calls", recorder->hash()});
-  return out;
+  return run_seed<basic_manager_program<recording_driver>>(
+      seed, [](auto& program) { return program.run(~std::uint64_t{0}); },
+      [](const vmm::manager_statistics& last) {
+        return seen_end{show(last),
+                        {{"created", last.created_count},
+                         {"reused_pieces", last.reused_handle_count},
+                         {"reused_ranges", last.reused_range_count},
+                         {"remapped", last.remapped_copy_count},
+                         {"recoveries", last.recovery_count},
+                         {"peak_held_bytes", last.peak_held_bytes}}};
+      });
 }
 
 }  // namespace golden

@@ -44,31 +44,16 @@ std::string show(const vmm::pool_statistics& of) {
 }  // namespace
 
 seeded_run run_pool(std::uint64_t seed) {
-  const auto recorder = std::make_shared<call_recorder>();
-  const std::vector<std::uint8_t> bytes = random_program(seed);
-  basic_stream_program<recording_driver> program{byte_source{bytes}, recorder};
-  seeded_run out;
-  const char* const wrong = program.run({.validate_every = 64, .every_call = false});
-  if (wrong != nullptr) out.problem = std::string(wrong) + ": " + program.detail();
-  const vmm::pool_statistics& last = program.last_statistics();
-  out.statistics = show(last);
-  out.calls = recorder->text();
-  text_hash statistics;
-  statistics.add(out.statistics);
-  row& line = out.line;
-  line.name = std::to_string(seed);
-  line.add("operations", program.operations());
-  line.add("refused", program.failures());
-  line.add("faults", program.faults());
-  line.add("driver_calls", recorder->count());
-  line.add("made", last.created_count);
-  line.add("moved", last.moved_count);
-  line.add("waits", last.device_wait_count);
-  line.add("blocked", last.host_wait_count);
-  line.add("peak_mapped_bytes", last.peak_mapped_bytes);
-  line.figures.push_back({"statistics", statistics.text()});
-  line.figures.push_back({"calls", recorder->hash()});
-  return out;
+  return run_seed<basic_stream_program<recording_driver>>(
+      seed, [](auto& program) { return program.run({.validate_every = 64, .every_call = false}); },
+      [](const vmm::pool_statistics& last) {
+        return seen_end{show(last),
+                        {{"made", last.created_count},
+                         {"moved", last.moved_count},
+                         {"waits", last.device_wait_count},
+                         {"blocked", last.host_wait_count},
+                         {"peak_mapped_bytes", last.peak_mapped_bytes}}};
+      });
 }
 
 }  // namespace golden

@@ -8,7 +8,9 @@
 // file, except others with imports.
 #pragma once
 
-#include "table.hpp"
+#include "runs.hpp"
+//
+#include "../support/byte_source.hpp"
 
 import vmm.backend;
 import vmm.fake;
@@ -157,6 +159,38 @@ class recording_driver : public vmm::observed_backend<vmm::fake_driver, call_rec
     return const_cast<recording_driver*>(this)->driver();
   }
 };
+/// How a program ended: its statistics as text, and the figures of them that its line has.
+struct seen_end {
+  std::string text;
+  std::vector<std::pair<const char*, std::uint64_t>> figures;
+};
+
+/// The program of a seed. `play` returns what went wrong, or nullptr; `look` sees its statistics.
+template <class Program, class Play, class Look>
+[[nodiscard]] seeded_run run_seed(std::uint64_t seed, Play&& play, Look&& look) {
+  const auto recorder = std::make_shared<call_recorder>();
+  const std::vector<std::uint8_t> bytes = random_program(seed);
+  Program program{byte_source{bytes}, recorder};
+  seeded_run out;
+  const char* const wrong = play(program);
+  if (wrong != nullptr) out.problem = std::string(wrong) + ": " + program.detail();
+  seen_end end = look(program.last_statistics());
+  out.statistics = std::move(end.text);
+  out.calls = recorder->text();
+  text_hash statistics;
+  statistics.add(out.statistics);
+  row& line = out.line;
+  line.name = std::to_string(seed);
+  line.add("operations", program.operations());
+  line.add("refused", program.failures());
+  line.add("faults", program.faults());
+  line.add("driver_calls", recorder->count());
+  for (const auto& [name, value] : end.figures) line.add(name, value);
+  line.figures.push_back({"statistics", statistics.text()});
+  line.figures.push_back({"calls", recorder->hash()});
+  return out;
+}
+
 static_assert(vmm::stream_backend<recording_driver>);
 static_assert(vmm::capture_backend<recording_driver>);
 
