@@ -27,6 +27,12 @@ struct desk {
                .takes_stock = takes_stock},
               now) {}
 
+  // With tenants of these shares, from number 1 on.
+  desk(std::uint64_t capacity_bytes, std::initializer_list<market_share> shares)
+      : desk(capacity_bytes) {
+    for (std::uint64_t next = 1; const market_share& each : shares) join(next++, each);
+  }
+
   static market_message of(market_kind kind) {
     market_message message;
     message.kind = kind;

@@ -22,9 +22,7 @@ struct limited {
   std::uint64_t budget_bytes = 0;
 
   explicit limited(bool has_budget)
-      : driver(market_test::open_fake_tenant(vmm::fake::profile::cuda(),
-                                             has_budget ? 4 * limit_bytes : limit_bytes)
-                   .value()),
+      : driver(market_test::fake_tenant(has_budget ? 4 * limit_bytes : limit_bytes)),
         budget_bytes(has_budget ? limit_bytes : 0) {}
   template <class Options>
   Options options() const {
@@ -189,13 +187,12 @@ TEST(MarketLimit, TwoAllocatorsOfATenantServeWhatFitsTogether) {
 
 // By turns, and while the other one has memory.
 TEST(MarketLimit, TwoTenantsServeWhatFitsTheOwner) {
-  const market_test::private_directory in;
-  const market_test::owner_process owner(in, "96MiB");
+  const market_test::owner_process owner("96MiB");
   std::array<std::unique_ptr<vmm::tenant_driver>, 2> drivers;
   std::array<std::optional<vmm::stream_pool>, 2> pools;
   for (std::size_t i = 0; i < drivers.size(); ++i) {
     drivers[i] = market_test::open_host_tenant(
-                     market_test::options_of(in, "turn-" + std::to_string(i)), 60'000'000'000)
+                     market_test::options_of(owner, "turn-" + std::to_string(i)), 60'000'000'000)
                      .value();
     pools[i].emplace(*drivers[i]);
   }

@@ -20,9 +20,8 @@ import vmm.suspend;
 
 namespace {
 
-using market_test::capacity, market_test::capacity_bytes, market_test::second_ns;
-using market_test::open_host_tenant;
-using market_test::options_of;
+using market_test::capacity_bytes, market_test::second_ns;
+using market_test::open_host_tenant, market_test::options_of, market_test::source_of;
 using vmm::errc;
 
 constexpr vmm::stream_handle stream = vmm::stream_handle::default_stream;
@@ -61,11 +60,12 @@ std::string work(vmm::stream_pool& pool, std::uint64_t seed, int rounds) {
 // A process with a pool. Its exit code is 0 if every request was served.
 class working_child {
  public:
-  working_child(const market_test::private_directory& in, std::uint64_t seed, int rounds) {
+  working_child(const market_test::owner_process& owner, std::uint64_t seed, int rounds) {
     process_ = ::fork();
     if (process_ != 0) return;
     ::alarm(100);
-    auto tenant = open_host_tenant(options_of(in, "child-" + std::to_string(seed)), 30 * second_ns);
+    auto tenant =
+        open_host_tenant(options_of(owner, "child-" + std::to_string(seed)), 30 * second_ns);
     if (!tenant) std::_Exit(2);
     std::string failure;
     {
@@ -104,8 +104,8 @@ class working_child {
 };
 
 // All of the device's memory can be had by one tenant, and has no bytes of others.
-void expect_whole(const market_test::private_directory& in) {
-  const auto tenant = open_host_tenant(options_of(in, "last"));
+void expect_whole(const market_test::owner_process& owner) {
+  const auto tenant = open_host_tenant(options_of(owner, "last"));
   ASSERT_TRUE(tenant) << vmm::describe(tenant.error());
   vmm::manager blocks(**tenant);
   const auto block = blocks.allocate(capacity_bytes);
@@ -119,13 +119,12 @@ void expect_whole(const market_test::private_directory& in) {
 
 // Each requests what the other has, so each has to give while it waits.
 TEST(MarketMoving, TwoManagersTakeTurnsInThreeQuartersOfTheDevice) {
-  const market_test::private_directory in;
-  const market_test::owner_process owner(in, capacity);
+  const market_test::owner_process owner;
   std::array<std::string, 2> failures;
   std::array<std::thread, 2> threads;
   for (std::size_t i = 0; i < threads.size(); ++i) {
     threads[i] = std::thread([&, i] {
-      const auto tenant = open_host_tenant(options_of(in, i == 0 ? "first" : "second"));
+      const auto tenant = open_host_tenant(options_of(owner, i == 0 ? "first" : "second"));
       if (!tenant) {
         failures[i] = vmm::describe(tenant.error());
         return;
@@ -151,10 +150,9 @@ TEST(MarketMoving, TwoManagersTakeTurnsInThreeQuartersOfTheDevice) {
 // Each peak begins when the other has ended. No limit on thrash holds idle memory back: the longest
 // is 10 s, and a request waits for 5.
 TEST(MarketMoving, TwoManagersTakeStrictTurns) {
-  const market_test::private_directory in;
-  const market_test::owner_process owner(in, capacity);
-  const auto first = open_host_tenant(options_of(in, "first"), 5 * second_ns);
-  const auto second = open_host_tenant(options_of(in, "second"), 5 * second_ns);
+  const market_test::owner_process owner;
+  const auto first = open_host_tenant(options_of(owner, "first"), 5 * second_ns);
+  const auto second = open_host_tenant(options_of(owner, "second"), 5 * second_ns);
   ASSERT_TRUE(first && second);
   vmm::manager one(**first), two(**second);
   for (std::uint64_t turn = 0; turn < 40; ++turn) {
@@ -169,10 +167,9 @@ TEST(MarketMoving, TwoManagersTakeStrictTurns) {
 
 // The observer's lock is held over the request, which waits for others for a short time only.
 TEST(MarketMoving, AnObservedPoolGetsIdleMemoryOfOthers) {
-  const market_test::private_directory in;
-  const market_test::owner_process owner(in, capacity);
-  const auto first = open_host_tenant(options_of(in, "first"));
-  const auto second = open_host_tenant(options_of(in, "second"));
+  const market_test::owner_process owner;
+  const auto first = open_host_tenant(options_of(owner, "first"));
+  const auto second = open_host_tenant(options_of(owner, "second"));
   ASSERT_TRUE(first && second);
   vmm::manager idle(**first);
   ASSERT_TRUE(idle.free(idle.allocate(48 * MiB).value()));
@@ -187,8 +184,7 @@ TEST(MarketMoving, AnObservedPoolGetsIdleMemoryOfOthers) {
 
 // Neither has a part of what it needs while it waits for the other.
 TEST(MarketMoving, TwoTenantsResumeByTurns) {
-  const market_test::private_directory in;
-  const market_test::owner_process owner(in, capacity);
+  const market_test::owner_process owner;
   struct engine {
     std::unique_ptr<vmm::tenant_driver> driver;
     std::optional<vmm::manager> blocks;
@@ -198,7 +194,8 @@ TEST(MarketMoving, TwoTenantsResumeByTurns) {
   };
   std::array<engine, 2> engines;
   for (engine& each : engines) {
-    each.driver = open_host_tenant(options_of(in, &each == engines.data() ? "one" : "two")).value();
+    each.driver =
+        open_host_tenant(options_of(owner, &each == engines.data() ? "one" : "two")).value();
     each.blocks.emplace(*each.driver);
     for (int i = 0; i < 3; ++i) each.all.push_back(each.blocks->allocate(16 * MiB).value());
     for (const vmm::address at : each.all) write(at, 16 * MiB, at.value);
@@ -230,62 +227,58 @@ TEST(MarketMoving, TwoTenantsResumeByTurns) {
 
 TEST(MarketMoving, PoolsOfThreeProcessesShareADevice) {
   VMM_SKIP_UNDER_TSAN();
-  const market_test::private_directory in;
-  const market_test::owner_process owner(in, capacity);
+  const market_test::owner_process owner;
   {
-    working_child one(in, 1, 60);
-    working_child two(in, 2, 60);
-    working_child three(in, 3, 60);
+    working_child one(owner, 1, 60);
+    working_child two(owner, 2, 60);
+    working_child three(owner, 3, 60);
     EXPECT_EQ(one.wait(), 0);
     EXPECT_EQ(two.wait(), 0);
     EXPECT_EQ(three.wait(), 0);
   }
-  expect_whole(in);
+  expect_whole(owner);
 }
 
 TEST(MarketMoving, KilledTenantsLoseNothing) {
   VMM_SKIP_UNDER_TSAN();
-  const market_test::private_directory in;
-  const market_test::owner_process owner(in, capacity);
+  const market_test::owner_process owner;
   std::mt19937_64 random(7);
   {
-    working_child steady(in, 1, 150);
+    working_child steady(owner, 1, 150);
     for (std::uint64_t round = 0; round < 10; ++round) {
-      working_child gone(in, 100 + round, 1'000'000);
+      working_child gone(owner, 100 + round, 1'000'000);
       std::this_thread::sleep_for(std::chrono::milliseconds(10 + random() % 60));
       gone.kill();
     }
     EXPECT_EQ(steady.wait(), 0);
   }
-  expect_whole(in);
+  expect_whole(owner);
 }
 
 TEST(MarketMoving, AKilledOwnerLosesNothing) {
   VMM_SKIP_UNDER_TSAN();
-  const market_test::private_directory in;
-  market_test::owner_process owner(in, capacity);
+  market_test::owner_process owner;
   std::mt19937_64 random(8);
   {
-    working_child one(in, 1, 100);
-    working_child two(in, 2, 100);
+    working_child one(owner, 1, 100);
+    working_child two(owner, 2, 100);
     int code = 0;
     for (int round = 0; round < 6 && !(one.has_ended(code) && two.has_ended(code)); ++round) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20 + random() % 100));
       owner.kill();
-      owner.start(in, capacity);
+      owner.start();
     }
     EXPECT_EQ(one.wait(), 0);
     EXPECT_EQ(two.wait(), 0);
   }
-  expect_whole(in);
+  expect_whole(owner);
 }
 
 // ---- lots ----------------------------------------------------------------------------
 
 TEST(MarketMoving, ALotLivesUntilItsLastHandleAndMapping) {
-  const auto tenant = market_test::open_fake_tenant(vmm::fake::profile::cuda(), 64 * MiB);
-  ASSERT_TRUE(tenant) << vmm::describe(tenant.error());
-  vmm::tenant_driver& driver = **tenant;
+  const auto tenant = market_test::fake_tenant(64 * MiB);
+  vmm::tenant_driver& driver = *tenant;
   const auto memory = driver.create({.size_bytes = 6 * MiB, .where = driver.home()});
   const auto range = driver.reserve({6 * MiB, 0, {}});
   ASSERT_TRUE(memory && range);
@@ -304,9 +297,8 @@ TEST(MarketMoving, MemoryUnderAFillStays) {
   for (const std::uint64_t size_bytes : {4 * MiB, 2 * MiB}) {
     auto plays = vmm::fake::profile::cuda();
     plays.can.offset_map = plays.can.short_map = true;
-    const auto tenant = market_test::open_fake_tenant(plays, 64 * MiB);
-    ASSERT_TRUE(tenant) << vmm::describe(tenant.error());
-    vmm::tenant_driver& driver = **tenant;
+    const auto tenant = market_test::fake_tenant(64 * MiB, {}, plays);
+    vmm::tenant_driver& driver = *tenant;
     auto& fake = *driver.owned()->get_if<vmm::fake_driver>();
     fake.set_manual(true);
     const vmm::access_grant own{driver.home(), vmm::access::read_write};
@@ -335,10 +327,9 @@ TEST(MarketMoving, MemoryUnderAFillStays) {
 
 // What costs less goes first, and what is pinned stays.
 TEST(MarketMoving, GivesIdleMemoryThenTailsThenOffers) {
-  const auto tenant = market_test::open_fake_tenant(vmm::fake::profile::cuda(), 64 * MiB);
-  ASSERT_TRUE(tenant) << vmm::describe(tenant.error());
-  vmm::tenant_driver& driver = **tenant;
-  const auto& calls = dynamic_cast<market_test::own_source&>(driver.source()).calls;
+  const auto tenant = market_test::fake_tenant(64 * MiB);
+  vmm::tenant_driver& driver = *tenant;
+  const auto& calls = source_of(driver).calls;
   const auto ask = [&](bool only_idle = false) {
     const std::uint64_t before = driver.source().totals().charged_bytes;
     const std::uint64_t given = calls.ask(calls.of, {8 * MiB, 100 * second_ns, only_idle});
@@ -397,23 +388,20 @@ TEST(MarketMoving, ARecallBesideTheBeginningOrTheEndOfADriverGivesNothing) {
       EXPECT_EQ(calls.ask(calls.of, {2 * MiB, second_ns, false}), 0u);
       calls.drop(calls.of, 1);
     };
-    auto tenant = market_test::open_fake_tenant(
-        vmm::fake::profile::cuda(), 16 * MiB, [&](market_test::own_source& source) {
-          if (is_end) source.while_ending = [&recall, calls = source.calls] { recall(calls); };
-          if (!is_end) recall(source.calls);
-        });
-    ASSERT_TRUE(tenant) << vmm::describe(tenant.error());
-    tenant->reset();
+    auto tenant = market_test::fake_tenant(16 * MiB, [&](market_test::own_source& source) {
+      if (is_end) source.while_ending = [&recall, calls = source.calls] { recall(calls); };
+      if (!is_end) recall(source.calls);
+    });
+    tenant.reset();
     EXPECT_EQ(recall_count, 1);
   }
 }
 
 // As many bytes as are wanted, of the last segment first, in whole handles.
 TEST(MarketMoving, TailsGoInWholeHandles) {
-  const auto tenant = market_test::open_fake_tenant(vmm::fake::profile::cuda(), 64 * MiB);
-  ASSERT_TRUE(tenant) << vmm::describe(tenant.error());
-  const auto& calls = dynamic_cast<market_test::own_source&>((*tenant)->source()).calls;
-  vmm::manager blocks(**tenant);
+  const auto tenant = market_test::fake_tenant(64 * MiB);
+  const auto& calls = source_of(*tenant).calls;
+  vmm::manager blocks(*tenant);
   vmm::growable_range cache(blocks, {.segment_bytes_max = 16 * MiB,
                                      .segment_count = 3,
                                      .handle_bytes = 4 * MiB,
@@ -436,10 +424,9 @@ TEST(MarketMoving, TailsGoInWholeHandles) {
 
 // A range that waits for memory of other tenants can be used meanwhile, and gives its tail.
 TEST(MarketMoving, AGrowthHoldsNoLockWhileItWaits) {
-  const auto tenant = market_test::open_fake_tenant(vmm::fake::profile::cuda(), 16 * MiB);
-  ASSERT_TRUE(tenant) << vmm::describe(tenant.error());
-  auto& source = dynamic_cast<market_test::own_source&>((*tenant)->source());
-  vmm::manager blocks(**tenant);
+  const auto tenant = market_test::fake_tenant(16 * MiB);
+  auto& source = source_of(*tenant);
+  vmm::manager blocks(*tenant);
   vmm::growable_range cache(blocks, {.segment_bytes_max = 32 * MiB});
   ASSERT_TRUE(cache.grow(8 * MiB));
   int waits = 0;
@@ -454,10 +441,9 @@ TEST(MarketMoving, AGrowthHoldsNoLockWhileItWaits) {
 
 // One line each makes them givers. What is pinned stays, and the rest comes back.
 TEST(MarketMoving, ATailAndAnOfferServeAnotherTenant) {
-  const market_test::private_directory in;
-  const market_test::owner_process owner(in, capacity);
-  const auto one = open_host_tenant(options_of(in, "one"), 30 * second_ns).value();
-  const auto two = open_host_tenant(options_of(in, "two"), 30 * second_ns).value();
+  const market_test::owner_process owner;
+  const auto one = open_host_tenant(options_of(owner, "one"), 30 * second_ns).value();
+  const auto two = open_host_tenant(options_of(owner, "two"), 30 * second_ns).value();
   vmm::manager cache_blocks(*one), region(*one), blocks(*two);
   vmm::growable_range cache(cache_blocks, {.segment_bytes_max = 32 * MiB, .gives_tail = true});
   ASSERT_TRUE(cache.grow(32 * MiB));
@@ -490,9 +476,8 @@ TEST(MarketMoving, ATailAndAnOfferServeAnotherTenant) {
 
 // What a loan has for a request serves it also in other sizes; the rest goes back.
 TEST(MarketMoving, ALoanServesTheThreadsNextCreates) {
-  const auto tenant = market_test::open_fake_tenant(vmm::fake::profile::cuda(), 64 * MiB);
-  ASSERT_TRUE(tenant) << vmm::describe(tenant.error());
-  vmm::tenant_driver& driver = **tenant;
+  const auto tenant = market_test::fake_tenant(64 * MiB);
+  vmm::tenant_driver& driver = *tenant;
   const auto charged = [&] { return driver.source().totals().charged_bytes; };
   EXPECT_EQ(driver.borrow({56 * MiB, 0}), 56 * MiB);  // 32, 16 and 8 MiB
   EXPECT_EQ(charged(), 56 * MiB);
@@ -526,11 +511,10 @@ TEST(MarketMoving, ALoanServesTheThreadsNextCreates) {
 }
 
 TEST(MarketMoving, ARequestThatCanNeverBeServedBorrowsNothing) {
-  const auto tenant = market_test::open_fake_tenant(vmm::fake::profile::cuda(), capacity_bytes);
-  ASSERT_TRUE(tenant) << vmm::describe(tenant.error());
-  const auto& source = static_cast<const market_test::own_source&>((*tenant)->source());
-  vmm::manager blocks(**tenant);
-  vmm::stream_pool pool(**tenant);
+  const auto tenant = market_test::fake_tenant(capacity_bytes);
+  const auto& source = source_of(*tenant);
+  vmm::manager blocks(*tenant);
+  vmm::stream_pool pool(*tenant);
   const auto beyond = [](const auto& made) {
     EXPECT_FALSE(made);
     return made ? std::string() : vmm::describe(made.error());
@@ -546,13 +530,12 @@ TEST(MarketMoving, ARequestThatCanNeverBeServedBorrowsNothing) {
 
 // Handles of another policy serve: the owner releases and creates none.
 TEST(MarketMoving, PoolsOfTwoPoliciesUseHandlesOfOneSize) {
-  const auto tenant = market_test::open_fake_tenant(vmm::fake::profile::cuda(), 2048 * MiB);
-  ASSERT_TRUE(tenant) << vmm::describe(tenant.error());
-  const auto& source = static_cast<const market_test::own_source&>((*tenant)->source());
+  const auto tenant = market_test::fake_tenant(2048 * MiB);
+  const auto& source = source_of(*tenant);
   for (const std::uint64_t handle_bytes : {40 * MiB, 128 * MiB, 24 * MiB}) {
     vmm::pool_options options;
     options.policy.handle_bytes_max = handle_bytes;
-    vmm::stream_pool pool(**tenant, options);
+    vmm::stream_pool pool(*tenant, options);
     const auto at = pool.allocate(1024 * MiB, stream);
     ASSERT_TRUE(at) << vmm::describe(at.error());
     EXPECT_EQ(source.handle_count(), 16u) << handle_bytes;
@@ -564,10 +547,9 @@ TEST(MarketMoving, PoolsOfTwoPoliciesUseHandlesOfOneSize) {
 // of 8 is more than the tenant can have.
 TEST(MarketMoving, ALoanServesTheSmallerEndOfAGrowth) {
   for (const std::uint64_t size_bytes : {38 * MiB, 62 * MiB}) {
-    const auto tenant = market_test::open_fake_tenant(vmm::fake::profile::cuda(), 64 * MiB);
-    ASSERT_TRUE(tenant) << vmm::describe(tenant.error());
-    vmm::tenant_driver& driver = **tenant;
-    static_cast<market_test::own_source&>(driver.source()).others_wait = true;
+    const auto tenant = market_test::fake_tenant(64 * MiB);
+    vmm::tenant_driver& driver = *tenant;
+    source_of(driver).others_wait = true;
     vmm::pool_options options;
     options.policy.handle_bytes_max = 12 * MiB;
     options.policy.tuning.growth_share = 0;
@@ -581,10 +563,9 @@ TEST(MarketMoving, ALoanServesTheSmallerEndOfAGrowth) {
 
 // A growth first requests more than it needs: that refusal leaves the loan as it is.
 TEST(MarketMoving, ALoanStaysForASmallerCreate) {
-  const auto tenant = market_test::open_fake_tenant(vmm::fake::profile::cuda(), 64 * MiB);
-  ASSERT_TRUE(tenant) << vmm::describe(tenant.error());
-  vmm::tenant_driver& driver = **tenant;
-  static_cast<market_test::own_source&>(driver.source()).others_wait = true;
+  const auto tenant = market_test::fake_tenant(64 * MiB);
+  vmm::tenant_driver& driver = *tenant;
+  source_of(driver).others_wait = true;
   const auto create = [&](std::uint64_t size_bytes) {
     const vmm::relief_pause locked;
     const auto made = driver.create({.size_bytes = size_bytes, .where = driver.home()});
@@ -604,14 +585,13 @@ TEST(MarketMoving, ALoanStaysForASmallerCreate) {
 
 // Each peak is more than half of the device, and the last piece of a growth is small.
 TEST(MarketMoving, ThreePeaksOfMoreThanTheDeviceEndOneByOne) {
-  const market_test::private_directory in;
-  const market_test::owner_process owner(in, capacity);
+  const market_test::owner_process owner;
   std::array<std::string, 3> failures;
   std::array<std::thread, 3> programs;
   for (std::size_t i = 0; i < programs.size(); ++i) {
     programs[i] = std::thread([&, i] {
       const auto tenant =
-          open_host_tenant(options_of(in, "peak-" + std::to_string(i)), 60 * second_ns);
+          open_host_tenant(options_of(owner, "peak-" + std::to_string(i)), 60 * second_ns);
       if (!tenant) {
         failures[i] = vmm::describe(tenant.error());
         return;
@@ -641,10 +621,9 @@ TEST(MarketMoving, ThreePeaksOfMoreThanTheDeviceEndOneByOne) {
 
 // Also where its attempts are several, or a loan does not serve it.
 TEST(MarketMoving, ARequestHasOneWaitForOtherTenants) {
-  const auto tenant = market_test::open_fake_tenant(vmm::fake::profile::cuda(), 64 * MiB);
-  ASSERT_TRUE(tenant) << vmm::describe(tenant.error());
-  vmm::tenant_driver& driver = **tenant;
-  auto& waits_ns = static_cast<market_test::own_source&>(driver.source()).waits_ns;
+  const auto tenant = market_test::fake_tenant(64 * MiB);
+  vmm::tenant_driver& driver = *tenant;
+  auto& waits_ns = source_of(driver).waits_ns;
   vmm::manager blocks(driver);
   vmm::stream_pool pool(driver);
   const auto block = blocks.allocate(16 * MiB);
@@ -683,9 +662,8 @@ TEST(MarketMoving, ARequestHasOneWaitForOtherTenants) {
 }
 
 TEST(MarketMoving, AJoinThatWaitsDelaysNoOther) {
-  const market_test::private_directory in;
-  const market_test::owner_process owner(in, capacity);
-  vmm::tenant_options guaranteed = options_of(in, "first");
+  const market_test::owner_process owner;
+  vmm::tenant_options guaranteed = options_of(owner, "first");
   guaranteed.share.guarantee_bytes = 40 * MiB;
   auto first = vmm::join_market(guaranteed, {});
   ASSERT_TRUE(first);
@@ -707,7 +685,7 @@ TEST(MarketMoving, AJoinThatWaitsDelaysNoOther) {
   while (waits < 4) std::this_thread::yield();
   EXPECT_EQ(vmm::market_charged_bytes(guaranteed.device), 0u);
   for (int turn = 0; turn < 2; ++turn)
-    EXPECT_TRUE(vmm::join_market_once(options_of(in, "other"), {.of = &places[2]}));
+    EXPECT_TRUE(vmm::join_market_once(options_of(owner, "other"), {.of = &places[2]}));
   first->reset();
   for (std::thread& each : late) each.join();
 }

@@ -118,20 +118,24 @@ class own_source final : public vmm::memory_source {
 };
 
 /// A tenant over a fake driver that it owns. `prepare` runs while it joins.
-inline vmm::result<std::unique_ptr<vmm::tenant_driver>> open_fake_tenant(
-    const vmm::fake::profile& plays, std::uint64_t capacity_bytes,
-    const std::function<void(own_source&)>& prepare = {}) {
-  auto any = vmm::any_backend::own(vmm::fake_driver(plays));
-  if (!any) return any.error();
-  vmm::fake_driver& fake = *any->get_if<vmm::fake_driver>();
-  return vmm::tenant_driver::open(
-      std::move(*any),
+inline std::unique_ptr<vmm::tenant_driver> fake_tenant(
+    std::uint64_t capacity_bytes, const std::function<void(own_source&)>& prepare = {},
+    const vmm::fake::profile& plays = vmm::fake::profile::cuda()) {
+  auto any = vmm::any_backend::own(vmm::fake_driver(plays)).value();
+  vmm::fake_driver& fake = *any.get_if<vmm::fake_driver>();
+  auto made = vmm::tenant_driver::open(
+      std::move(any),
       [&](const vmm::source_callbacks& calls) -> vmm::result<std::unique_ptr<vmm::memory_source>> {
-        auto made = std::make_unique<own_source>(fake, capacity_bytes);
-        made->calls = calls;
-        if (prepare) prepare(*made);
-        return std::unique_ptr<vmm::memory_source>(std::move(made));
+        auto source = std::make_unique<own_source>(fake, capacity_bytes);
+        source->calls = calls;
+        if (prepare) prepare(*source);
+        return std::unique_ptr<vmm::memory_source>(std::move(source));
       });
+  EXPECT_TRUE(made) << vmm::describe(made.error());
+  return made ? std::move(*made) : nullptr;
+}
+inline own_source& source_of(vmm::tenant_driver& tenant) {
+  return dynamic_cast<own_source&>(tenant.source());
 }
 
 }  // namespace market_test

@@ -94,10 +94,7 @@ TEST(MarketWire, AnotherVersionIsNamed) {
 // ---- rules ---------------------------------------------------------------------------
 
 TEST(MarketOwner, AGuaranteeGoesBeforeABorrowerWhoWaitsLonger) {
-  desk all(1024 * MiB);
-  all.join(1);
-  all.join(2, {.priority = 7});
-  all.join(3, {.guarantee_bytes = 256 * MiB});
+  desk all(1024 * MiB, {{}, {.priority = 7}, {.guarantee_bytes = 256 * MiB}});
   const auto first = all.want(1, 896 * MiB);
   ASSERT_TRUE(all.has(first));
   const auto borrower = all.want(2, 128 * MiB);
@@ -112,10 +109,7 @@ TEST(MarketOwner, AGuaranteeGoesBeforeABorrowerWhoWaitsLonger) {
 
 TEST(MarketOwner, AClassGoesFirstAndAgeLiftsIt) {
   for (const bool is_old : {false, true}) {
-    desk all(1024 * MiB);
-    all.join(1);
-    all.join(2, {.priority = 0});
-    all.join(3, {.priority = 1});
+    desk all(1024 * MiB, {{}, {.priority = 0}, {.priority = 1}});
     const auto first = all.want(1, 1024 * MiB);
     const auto low = all.want(2, 64 * MiB, 10'000 * ms);
     if (is_old) all.pass(2500 * ms);
@@ -129,9 +123,7 @@ TEST(MarketOwner, AClassGoesFirstAndAgeLiftsIt) {
 
 TEST(MarketOwner, TheReserveOfAFirmGuaranteeIsNotLentAndAnElasticOneIs) {
   for (const bool elastic : {false, true}) {
-    desk all(1024 * MiB);
-    all.join(1, {.guarantee_bytes = 512 * MiB, .elastic = elastic});
-    all.join(2);
+    desk all(1024 * MiB, {{.guarantee_bytes = 512 * MiB, .elastic = elastic}, {}});
     const auto most = all.want(2, 1024 * MiB, 100 * ms);
     const auto rest = all.want(2, 896 * MiB, 100 * ms);
     all.pass(200 * ms);
@@ -141,10 +133,7 @@ TEST(MarketOwner, TheReserveOfAFirmGuaranteeIsNotLentAndAnElasticOneIs) {
 }
 
 TEST(MarketOwner, ATenantIsRecalledAfterItsStayByItsOverageAndOnce) {
-  desk all(1024 * MiB);
-  all.join(1);
-  all.join(2);
-  all.join(3, {.guarantee_bytes = 512 * MiB});
+  desk all(1024 * MiB, {{}, {}, {.guarantee_bytes = 512 * MiB}});
   const auto large = all.want(1, 640 * MiB);
   const auto small = all.want(2, 192 * MiB);
   ASSERT_TRUE(all.has(large) && all.has(small));
@@ -172,9 +161,7 @@ TEST(MarketOwner, ATenantIsRecalledAfterItsStayByItsOverageAndOnce) {
 
 // An allocator tries free memory before it gives up its own idle memory and waits.
 TEST(MarketOwner, ARequestThatDoesNotWaitRecallsNothing) {
-  desk all(1024 * MiB);
-  all.join(1);
-  all.join(2);
+  desk all(1024 * MiB, {{}, {}});
   EXPECT_TRUE(all.has(all.want(1, 1024 * MiB)));
   all.pass(100 * ms);
   all.idle.insert(1);  // or its answer would hide the recall
@@ -186,9 +173,7 @@ TEST(MarketOwner, ARequestThatDoesNotWaitRecallsNothing) {
 }
 
 TEST(MarketOwner, RefaultsBuyPeaceFromBorrowers) {
-  desk all(1024 * MiB);
-  all.join(1);
-  all.join(2, {.priority = 1});
+  desk all(1024 * MiB, {{}, {.priority = 1}});
   auto mine = all.want(1, 1024 * MiB);
   const auto theirs = all.want(2, 512 * MiB, 60'000 * ms);
   all.pass(60 * ms);
@@ -275,8 +260,7 @@ TEST(MarketOwner, OneJobClearsNothing) {
 }
 
 TEST(MarketOwner, ARefusedCreateIsNotRepeatedBeforeARelease) {
-  desk all(1024 * MiB);
-  all.join(1);
+  desk all(1024 * MiB, {{}});
   const auto mine = all.want(1, 512 * MiB);
   all.join(2);
   all.refuses = true;
@@ -292,8 +276,7 @@ TEST(MarketOwner, ARefusedCreateIsNotRepeatedBeforeARelease) {
 }
 
 TEST(MarketOwner, ALotThatIsNotWholeIsFreeAgain) {
-  desk all(1024 * MiB);
-  all.join(1);
+  desk all(1024 * MiB, {{}});
   all.give(1, all.lots[all.want(1, 128 * MiB)]);
   all.refuses = true;
   (void)all.want(1, 512 * MiB, 100 * ms);
@@ -302,9 +285,7 @@ TEST(MarketOwner, ALotThatIsNotWholeIsFreeAgain) {
 }
 
 TEST(MarketOwner, ATenantLeavesWhileALotIsOnItsWay) {
-  desk all(1024 * MiB);
-  all.join(1);
-  all.join(2);
+  desk all(1024 * MiB, {{}, {}});
   const auto lost = all.want(1, 1024 * MiB);
   all.say(1, desk::of(market_kind::leave));
   EXPECT_FALSE(all.refused.contains(1));
@@ -315,8 +296,7 @@ TEST(MarketOwner, ATenantLeavesWhileALotIsOnItsWay) {
 }
 
 TEST(MarketOwner, ARepeatedRequestHasOneEnd) {
-  desk all(1024 * MiB);
-  all.join(1);
+  desk all(1024 * MiB, {{}});
   const auto lot = all.want(1, 512 * MiB);
   market_message again = desk::of(market_kind::want);
   again.request = lot;
@@ -404,9 +384,7 @@ TEST(MarketOwner, AGuaranteeWaitsForThatOfAnEndedTenant) {
 }
 
 TEST(MarketOwner, LimitsHoldForRequestsTogether) {
-  desk all(1024 * MiB);
-  all.join(1, {.limit_bytes = 128 * MiB});
-  all.join(2);
+  desk all(1024 * MiB, {{.limit_bytes = 128 * MiB}, {}});
   const auto all_memory = all.want(2, 1024 * MiB);
   const auto one = all.want(1, 128 * MiB, 1000 * ms);
   const auto two = all.want(1, 128 * MiB, 1000 * ms);
@@ -419,11 +397,10 @@ TEST(MarketOwner, LimitsHoldForRequestsTogether) {
 
 // Beyond the owner's memory, less what others' firm guarantees keep, or beyond the limit.
 TEST(MarketOwner, ARequestThatCanNeverBeServedIsRefusedAtOnce) {
-  desk all(1024 * MiB);
-  all.join(1);
-  all.join(2, {.guarantee_bytes = 256 * MiB});
-  all.join(3, {.guarantee_bytes = 64 * MiB, .elastic = true});
-  all.join(4, {.guarantee_bytes = 64 * MiB, .limit_bytes = 128 * MiB});
+  desk all(1024 * MiB, {{},
+                        {.guarantee_bytes = 256 * MiB},
+                        {.guarantee_bytes = 64 * MiB, .elastic = true},
+                        {.guarantee_bytes = 64 * MiB, .limit_bytes = 128 * MiB}});
   EXPECT_EQ(all.kept[1], 192 * MiB) << "128 MiB of the second, and the fourth's 64";
   EXPECT_EQ(all.kept[2], 64 * MiB);
   const auto held = all.want(2, 2 * MiB);
@@ -495,8 +472,7 @@ TEST(MarketOwner, IdleMemoryOfItsProcessIsRecalledFirst) {
 
 TEST(MarketOwner, WhatBreaksTheProtocolEndsTheConnection) {
   const auto broken = [](const std::function<void(desk&)>& what) {
-    desk all(1024 * MiB);
-    all.join(1);
+    desk all(1024 * MiB, {{}});
     what(all);
     return all.closed.contains(1);
   };
@@ -519,9 +495,7 @@ TEST(MarketOwner, WhatBreaksTheProtocolEndsTheConnection) {
 }
 
 TEST(MarketOwner, ALostDeviceEndsAll) {
-  desk all(1024 * MiB);
-  all.join(1);
-  all.join(2);
+  desk all(1024 * MiB, {{}, {}});
   (void)all.want(1, 512 * MiB);
   (void)all.want(2, 512 * MiB);
   const auto waits = all.want(1, 64 * MiB, 60'000 * ms);  // refused after its stay, not before

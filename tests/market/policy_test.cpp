@@ -11,16 +11,13 @@ namespace {
 using namespace market_test;
 
 bool is_overdue(desk& all, std::uint64_t tenant) {
-  for (const vmm::market_row& each : all.owner.state().rows()) {
-    if (each.tenant == tenant) return each.overdue;
-  }
-  return false;
+  const auto rows = all.owner.state().rows();
+  return std::ranges::any_of(
+      rows, [&](const auto& each) { return each.tenant == tenant && each.overdue; });
 }
 
 TEST(MarketPolicy, OnlyWhatWasGrantedLastStays) {
-  desk all(1024 * MiB);
-  all.join(1);
-  all.join(2, {.guarantee_bytes = 512 * MiB});
+  desk all(1024 * MiB, {{}, {.guarantee_bytes = 512 * MiB}});
   (void)all.want(1, 640 * MiB);
   all.pass(40 * ms);
   const auto recent = all.want(1, 64 * MiB);
@@ -74,10 +71,7 @@ TEST(MarketPolicy, MemoryOfASlowTenantIsReleasedLast) {
 }
 
 TEST(MarketPolicy, PeaceDoesNotHoldAgainstAGuarantee) {
-  desk all(1024 * MiB);
-  all.join(1);
-  all.join(2, {.priority = 1});
-  all.join(3, {.guarantee_bytes = 512 * MiB});
+  desk all(1024 * MiB, {{}, {.priority = 1}, {.guarantee_bytes = 512 * MiB}});
   const auto mine = all.want(1, 896 * MiB);
   (void)all.want(2, 384 * MiB, 1000 * ms);
   all.pass(60 * ms);
@@ -93,9 +87,7 @@ TEST(MarketPolicy, PeaceDoesNotHoldAgainstAGuarantee) {
 
 // Each peak is more than an equal part of the device, and begins when the other's has ended.
 TEST(MarketPolicy, TurnsOfIdleMemoryNeedNoTime) {
-  desk all(1024 * MiB);
-  all.join(1);
-  all.join(2);
+  desk all(1024 * MiB, {{}, {}});
   all.idle = {1, 2};
   std::vector<market_handle> idle;
   for (std::uint64_t turn = 0; turn < 12; ++turn) {
@@ -125,8 +117,7 @@ TEST(MarketPolicy, TurnsOfIdleMemoryNeedNoTime) {
 
 // A loan for growths with handles of 96 MiB, whose last one may be smaller.
 TEST(MarketPolicy, ALotIsCutForTheRequestsThatItServes) {
-  desk all(2048 * MiB);
-  all.join(1);
+  desk all(2048 * MiB, {{}});
   all.give(1, all.lots[all.want(1, 1024 * MiB)]);
   market_message message = desk::of(market_kind::want);
   message.request = ++all.last;
@@ -141,8 +132,7 @@ TEST(MarketPolicy, ALotIsCutForTheRequestsThatItServes) {
 }
 
 TEST(MarketPolicy, ALoweredLimitIsReachedByRecalls) {
-  desk all(1024 * MiB);
-  all.join(1);
+  desk all(1024 * MiB, {{}});
   const auto lot = all.want(1, 512 * MiB);
   market_message share = desk::of(market_kind::set_share);
   share.tenant = 1;
@@ -160,8 +150,7 @@ TEST(MarketPolicy, ALoweredLimitIsReachedByRecalls) {
 }
 
 TEST(MarketPolicy, InAClassTheOneThatHeldLessGoesFirst) {
-  desk all(1024 * MiB);
-  for (const std::uint64_t each : {1u, 2u, 3u}) all.join(each);
+  desk all(1024 * MiB, {{}, {}, {}});
   (void)all.want(1, 512 * MiB);
   (void)all.want(2, 64 * MiB);
   std::vector<std::uint64_t> lots;
@@ -183,10 +172,7 @@ TEST(MarketPolicy, InAClassTheOneThatHeldLessGoesFirst) {
 // Two peaks that do not fit together: the first tenant ends after a small request.
 TEST(MarketPolicy, ARequestThatFitsPassesOneThatWaitsForItsTenantsEnd) {
   for (const std::uint64_t guarantee_bytes : {std::uint64_t{0}, 640 * MiB}) {
-    desk all(1024 * MiB);
-    all.join(1);
-    all.join(2, {.guarantee_bytes = guarantee_bytes});
-    all.join(3);
+    desk all(1024 * MiB, {{}, {.guarantee_bytes = guarantee_bytes}, {}});
     if (guarantee_bytes != 0) (void)all.want(3, 2 * MiB);  // it may give that: no deadlock
     const auto first = all.want(1, 544 * MiB, 10'000 * ms);
     const auto large = all.want(2, 544 * MiB, 10'000 * ms);
@@ -204,9 +190,7 @@ TEST(MarketPolicy, ARequestThatFitsPassesOneThatWaitsForItsTenantsEnd) {
 }
 
 TEST(MarketPolicy, LotsWithinAGuaranteeAreCollectedFirst) {
-  desk all(1024 * MiB);
-  all.join(1);
-  all.join(2, {.guarantee_bytes = 64 * MiB});
+  desk all(1024 * MiB, {{}, {.guarantee_bytes = 64 * MiB}});
   all.holds_creates = true;
   const auto first = all.want(1, 64 * MiB);
   const auto second = all.want(1, 64 * MiB);
@@ -217,10 +201,8 @@ TEST(MarketPolicy, LotsWithinAGuaranteeAreCollectedFirst) {
 
 // A lot of many handles takes a while, and cannot be recalled before it is granted.
 TEST(MarketPolicy, ALotThatIsCollectedIsGivenUpForAGuarantee) {
-  desk all(1024 * MiB);
-  all.join(1, {.guarantee_bytes = 128 * MiB});
-  all.join(2, {.guarantee_bytes = 512 * MiB, .elastic = true});
-  all.join(3);
+  desk all(1024 * MiB,
+           {{.guarantee_bytes = 128 * MiB}, {.guarantee_bytes = 512 * MiB, .elastic = true}, {}});
   all.holds_creates = true;
   const auto own = all.want(1, 96 * MiB);
   const auto large = all.want(3, 768 * MiB, 10'000 * ms);
@@ -255,9 +237,7 @@ TEST(MarketPolicy, SmallRequestsDoNotStarveALargeOne) {
 }
 
 TEST(MarketPolicy, CreditIsForgotten) {
-  desk all(1024 * MiB);
-  all.join(1);
-  all.join(2);
+  desk all(1024 * MiB, {{}, {}});
   const auto lot = all.want(1, 1024 * MiB);
   all.pass(60'000 * ms);
   all.give(1, all.lots[lot]);
@@ -271,8 +251,7 @@ TEST(MarketPolicy, CreditIsForgotten) {
 }
 
 TEST(MarketPolicy, AGuaranteeWaitsForRoomAndSmallerOnesDoNotStarveIt) {
-  desk all(1024 * MiB);
-  all.join(1, {.guarantee_bytes = 512 * MiB});
+  desk all(1024 * MiB, {{.guarantee_bytes = 512 * MiB}});
   const auto hello = [&](std::uint64_t connection, std::uint64_t bytes, std::int64_t within) {
     market_message message = all.hello({.guarantee_bytes = bytes});
     message.within_ns = static_cast<std::uint64_t>(within);
@@ -315,8 +294,7 @@ TEST(MarketPolicy, AGroupHasTheSecretOfItsFirstTenant) {
 }
 
 TEST(MarketPolicy, ADrainTurnsAwayThoseThatWait) {
-  desk all(1024 * MiB);
-  all.join(1, {.guarantee_bytes = 512 * MiB});
+  desk all(1024 * MiB, {{.guarantee_bytes = 512 * MiB}});
   market_message message = all.hello({.guarantee_bytes = 768 * MiB});
   message.within_ns = 10'000'000'000;
   all.say(2, message);
@@ -326,9 +304,7 @@ TEST(MarketPolicy, ADrainTurnsAwayThoseThatWait) {
 }
 
 TEST(MarketPolicy, ADeadlockDoesNotEndAGuaranteedRequest) {
-  desk all(1024 * MiB);
-  all.join(1, {.priority = 1});
-  all.join(2, {.guarantee_bytes = 256 * MiB});
+  desk all(1024 * MiB, {{.priority = 1}, {.guarantee_bytes = 256 * MiB}});
   (void)all.want(1, 832 * MiB);
   (void)all.want(2, 128 * MiB);
   all.pass(100 * ms);
@@ -345,9 +321,7 @@ TEST(MarketPolicy, ADeadlockDoesNotEndAGuaranteedRequest) {
 // Only its own memory could serve it, or that of a guarantee, which is never lent.
 TEST(MarketPolicy, ARequestThatNoOtherTenantCanServeIsRefusedAtOnce) {
   for (const std::uint64_t guarantee_bytes : {std::uint64_t{0}, 64 * MiB}) {
-    desk all(1024 * MiB);
-    all.join(1);
-    all.join(2, {.guarantee_bytes = guarantee_bytes});
+    desk all(1024 * MiB, {{}, {.guarantee_bytes = guarantee_bytes}});
     const auto lot = all.want(1, 512 * MiB);
     const std::uint64_t most_bytes = 512 * MiB - guarantee_bytes;
     const auto beyond = all.want(1, most_bytes + 2 * MiB, 60'000 * ms);
@@ -363,9 +337,7 @@ TEST(MarketPolicy, ARequestThatNoOtherTenantCanServeIsRefusedAtOnce) {
 
 // Its memory is free after a delay; its guarantee is that of its successor at once.
 TEST(MarketPolicy, AKilledTenantsGuaranteeKeepsNothing) {
-  desk all(1024 * MiB);
-  all.join(1);
-  all.join(2, {.guarantee_bytes = 128 * MiB});
+  desk all(1024 * MiB, {{}, {.guarantee_bytes = 128 * MiB}});
   (void)all.want(1, 768 * MiB);
   all.owner.ended(2, all.now);
   all.pump();
@@ -375,9 +347,7 @@ TEST(MarketPolicy, AKilledTenantsGuaranteeKeepsNothing) {
 }
 
 TEST(MarketPolicy, TimeInWhichSomeAndAllWaitIsCounted) {
-  desk all(1024 * MiB);
-  all.join(1);
-  all.join(2);
+  desk all(1024 * MiB, {{}, {}});
   (void)all.want(1, 512 * MiB);
   (void)all.want(2, 512 * MiB);
   all.pass(60 * ms);

@@ -220,9 +220,7 @@ TEST_F(MarketProcesses, ABorrowerGivesOnRequest) {
   one.source = join(options("borrower"), one.callbacks());
   ASSERT_TRUE(one.source);
   for (int i = 0; i < 14; ++i) ASSERT_TRUE(one.source->take({64 * MiB, patience_ns}, one.kept));
-  auto owned = options("engine");
-  owned.share.guarantee_bytes = 512 * MiB;
-  auto two = join(owned);
+  auto two = join(options("engine", 512 * MiB));
   ASSERT_TRUE(two);
   lent_list lot;
   ASSERT_TRUE(two->take({512 * MiB, patience_ns}, lot)) << two->last_refusal();
@@ -235,10 +233,8 @@ TEST_F(MarketProcesses, ABorrowerGivesOnRequest) {
 
 TEST_F(MarketProcesses, TwoEnginesThatWantFourFifths) {
   start_owner();
-  auto first = options("first");
-  first.share.guarantee_bytes = 800 * MiB;
-  auto second = options("second");
-  second.share.guarantee_bytes = 800 * MiB;
+  auto first = options("first", 800 * MiB);
+  auto second = options("second", 800 * MiB);
   const auto one = join(first);
   ASSERT_TRUE(one);
   const auto begin = std::chrono::steady_clock::now();
@@ -339,9 +335,7 @@ TEST_F(MarketProcesses, AStoppedTenantCostsAtMostTheDeadlineAndIsNamed) {
   });
   ASSERT_EQ(tenant.talk().hear(), 'y');
   tenant.stop();  // before anything may be requested of it
-  auto owned = options("engine");
-  owned.share.guarantee_bytes = 512 * MiB;
-  auto source = join(owned);
+  auto source = join(options("engine", 512 * MiB));
   ASSERT_TRUE(source);
   expect_refused_with(*source, 512 * MiB, "overdue");
   expect_refused_with(*source, 512 * MiB, "sleeper: 900 MiB held");
@@ -371,60 +365,43 @@ TEST_F(MarketProcesses, Control) {
   start_owner();
   auto source = join(options("engine"));
   ASSERT_TRUE(source);
-  int code = -1;
-  EXPECT_TRUE(contains(control({"list", folder_, device()}, &code),
-                       "engine\ndevice host: 1024 MiB, 0 lent\n"));
-  EXPECT_EQ(code, 0);
-  EXPECT_TRUE(contains(
-      control({"share", folder_, device(), "1", "--guarantee", "256MiB", "--limit", "512MiB"},
-              &code),
-      "256         0    512"));
-  EXPECT_EQ(code, 0);
-  EXPECT_TRUE(contains(control({"share", folder_, device(), "1", "--priority", "3"}, &code),
-                       "256         0    512        0      3  engine\ndevice"))
-      << "the rest of the share stays";
-  EXPECT_TRUE(contains(control({"share", folder_, device(), "1"}, &code), "takes --guarantee"));
-  EXPECT_EQ(code, 2);
+  expect_control({"list", folder_, device()}, 0, "engine\ndevice host: 1024 MiB, 0 lent\n");
+  expect_control({"share", folder_, device(), "1", "--guarantee", "256MiB", "--limit", "512MiB"}, 0,
+                 "256         0    512");
+  expect_control({"share", folder_, device(), "1", "--priority", "3"}, 0,
+                 "256         0    512        0      3  engine\ndevice");  // the rest stays
+  expect_control({"share", folder_, device(), "1"}, 2, "takes --guarantee");
   lent_list lot;
   EXPECT_EQ(source->take({640 * MiB, second_ns}, lot).error().code, vmm::errc::over_budget);
   EXPECT_TRUE(contains(source->last_refusal(), "it exceeds the tenant's limit of 512 MiB: raise"));
   EXPECT_EQ(source->totals().total_bytes, 256 * MiB);
-  EXPECT_TRUE(contains(
-      control({"share", folder_, device(), "1", "--guarantee", "2GiB", "--limit", "2GiB"}, &code),
+  expect_control(
+      {"share", folder_, device(), "1", "--guarantee", "2GiB", "--limit", "2GiB"}, 1,
       "the guarantees exceed the device's memory: 2048 MiB of 1024 MiB, of which 64 MiB are kept "
-      "for contexts and 0 MiB are guaranteed to others"));
-  EXPECT_EQ(code, 1);
-  EXPECT_TRUE(contains(control({"share", folder_, device(), "1", "--guarantee", "600MiB"}, &code),
-                       "above 7: a guarantee of 600 MiB, a limit of 512 MiB, priority 3"));
-  EXPECT_EQ(code, 1);
+      "for contexts and 0 MiB are guaranteed to others");
+  expect_control({"share", folder_, device(), "1", "--guarantee", "600MiB"}, 1,
+                 "above 7: a guarantee of 600 MiB, a limit of 512 MiB, priority 3");
   const std::string text = read_metrics(folder_);
   EXPECT_TRUE(contains(text, "vmm_market_owner_info{version=\""));
   EXPECT_TRUE(contains(text, "vmm_market_capacity_bytes 1073741824\n"));
   EXPECT_TRUE(contains(text,
                        "vmm_market_tenant_guaranteed_bytes{tenant=\"1\",name=\"engine\"} "
                        "268435456\n"));
-  for (const char* none : {"99", "-1"}) {
-    EXPECT_TRUE(contains(control({"share", folder_, device(), none, "--limit", "1GiB"}, &code),
-                         none[0] == '9' ? "no tenant has this number" : "unknown option -1"));
-    EXPECT_EQ(code, none[0] == '9' ? 1 : 2);
-  }
-  EXPECT_TRUE(
-      contains(run_program({owner_program(), "serve", folder_, device(), "--daemon"}, &code),
-               "an owner of " + device() + " listens in " + folder_ + " already"));
-  EXPECT_EQ(code, 0);
+  expect_control({"share", folder_, device(), "99", "--limit", "1GiB"}, 1,
+                 "no tenant has this number");
+  expect_control({"share", folder_, device(), "-1", "--limit", "1GiB"}, 2, "unknown option -1");
+  expect_program({owner_program(), "serve", folder_, device(), "--daemon"}, 0,
+                 "an owner of " + device() + " listens in " + folder_ + " already");
   const std::vector<std::string> larger{owner_program(), "serve",      folder_, device(),
                                         "--daemon",      "--capacity", "2GiB"};
-  EXPECT_TRUE(contains(run_program(larger, &code), "has 1024 MiB already, not 2048: drain it"));
-  EXPECT_EQ(code, 1);
+  expect_program(larger, 1, "has 1024 MiB already, not 2048: drain it");
   ::kill(owner_, SIGSTOP);
-  EXPECT_TRUE(contains(run_program(larger, &code), "an owner of " + device() + " listens in " +
-                                                       folder_ + ", or begins or ends there"));
-  EXPECT_EQ(code, 1);
+  expect_program(
+      larger, 1,
+      "an owner of " + device() + " listens in " + folder_ + ", or begins or ends there");
   ::kill(owner_, SIGCONT);
-  EXPECT_TRUE(contains(control({"drain", folder_, device()}, &code), "ends with its last tenant"));
-  EXPECT_EQ(code, 0);
-  EXPECT_TRUE(contains(run_program(larger, &code), "ends with its last tenant; serve again"));
-  EXPECT_EQ(code, 1);
+  expect_control({"drain", folder_, device()}, 0, "ends with its last tenant");
+  expect_program(larger, 1, "ends with its last tenant; serve again");
   const auto late = vmm::join_market(options("late"), {});
   ASSERT_FALSE(late);
   EXPECT_EQ(late.error().code, vmm::errc::unavailable);
@@ -434,45 +411,35 @@ TEST_F(MarketProcesses, Control) {
 
 TEST_F(MarketProcesses, TopShowsTheTenants) {
   start_owner();
-  auto owned = options("engine");
-  owned.share.guarantee_bytes = 256 * MiB;
-  auto source = join(owned);
+  auto source = join(options("engine", 256 * MiB));
   ASSERT_TRUE(source);
   lent_list lot;
   ASSERT_TRUE(source->take({320 * MiB, patience_ns}, lot));
   ::setenv("VMM_OWNER", folder_.c_str(), 1);
-  int code = -1;
-  EXPECT_TRUE(contains(run_program({VMM_TEST_TOP_PROGRAM, "--once"}, &code),
-                       "     1       320         256        64      0        0      0  engine\n"
-                       "device host: 1024 MiB, 320 lent\n"));
-  EXPECT_EQ(code, 0);
-  EXPECT_TRUE(contains(run_program({VMM_TEST_TOP_PROGRAM, "--json"}, &code),
-                       R"({"kind": "tenant", "device": "host", "name": "engine", "tenant": 1, )"
-                       R"("held_bytes": 335544320, "guaranteed_bytes": 268435456, )"
-                       R"("borrowed_bytes": 67108864, "limit_bytes": 0, "waiting_bytes": 0, )"
-                       R"("priority": 0, "overdue": false, "connected": true})"));
-  EXPECT_EQ(code, 0);
+  expect_program({VMM_TEST_TOP_PROGRAM, "--once"}, 0,
+                 "     1       320         256        64      0        0      0  engine\n"
+                 "device host: 1024 MiB, 320 lent\n");
+  expect_program({VMM_TEST_TOP_PROGRAM, "--json"}, 0,
+                 R"({"kind": "tenant", "device": "host", "name": "engine", "tenant": 1, )"
+                 R"("held_bytes": 335544320, "guaranteed_bytes": 268435456, )"
+                 R"("borrowed_bytes": 67108864, "limit_bytes": 0, "waiting_bytes": 0, )"
+                 R"("priority": 0, "overdue": false, "connected": true})");
   stop_owner();
-  EXPECT_TRUE(contains(run_program({VMM_TEST_TOP_PROGRAM, "--once"}, &code),
-                       "no owner listens at " + folder_));
-  EXPECT_EQ(code, 1);
+  expect_program({VMM_TEST_TOP_PROGRAM, "--once"}, 1, "no owner listens at " + folder_);
   for (const auto& [owner, why] : std::vector<std::array<const char*, 2>>{
            {"nowhere", "or the absolute path of the folder of an owner's socket; not 'nowhere'"},
            {"/nowhere", "vmm-top: /nowhere: the path, or a folder of it, does not exist"},
            {"/dev/null", "vmm-top: /dev/null: a part of the path is not a folder"}}) {
     ::setenv("VMM_OWNER", owner, 1);
-    EXPECT_TRUE(contains(run_program({VMM_TEST_TOP_PROGRAM, "--once"}, &code), why)) << owner;
-    EXPECT_EQ(code, 1) << owner;
+    expect_program({VMM_TEST_TOP_PROGRAM, "--once"}, 1, why);
   }
   ::unsetenv("VMM_OWNER");
 }
 
 TEST_F(MarketProcesses, AnEngineWaitsForTheGuaranteeOfAnother) {
   start_owner();
-  auto first = options("first");
-  first.share.guarantee_bytes = 800 * MiB;
-  auto second = options("second");
-  second.share.guarantee_bytes = 800 * MiB;
+  auto first = options("first", 800 * MiB);
+  auto second = options("second", 800 * MiB);
   second.wait_ms = 10'000;
   auto one = join(first);
   ASSERT_TRUE(one);
@@ -491,15 +458,12 @@ TEST_F(MarketProcesses, AnEngineWaitsForTheGuaranteeOfAnother) {
 // As a signal's handler ends a wait of Python: nothing is held, lent or requested any more.
 TEST_F(MarketProcesses, AnInterruptionEndsAWait) {
   start_owner();
-  auto guaranteed = options("one");
-  guaranteed.share.guarantee_bytes = 800 * MiB;
-  auto one = join(guaranteed);
+  auto one = join(options("one", 800 * MiB));
   auto two = join(options("two"));
   ASSERT_TRUE(one && two);
   lent_list lot, other;
   ASSERT_TRUE(one->take({800 * MiB, patience_ns}, lot));
-  auto late = options("late");
-  late.share.guarantee_bytes = 800 * MiB;
+  auto late = options("late", 800 * MiB);
   late.wait_ms = 3'600'000;
   int left = 3;
   const auto count_down = [](void* of) { return --*static_cast<int*>(of) <= 0; };
@@ -644,30 +608,24 @@ TEST_F(MarketProcesses, RootPublishesNoFolderOfAUsers) {
 
 TEST_F(MarketProcesses, AFailedStartLeavesNothing) {
   const std::string place = folder_ + "/owner-" + device(), lock = place + ".lock";
-  int code = -1;
-  const auto serve = [&](const std::string& options) {
-    return run_program({"/bin/sh", "-c", "ulimit " + options + "; exec \"$0\" \"$@\"",
-                        owner_program(), "serve", folder_, device(), "--capacity", "60PiB"},
-                       &code);
+  const auto expect_refused = [&](const std::string& options, const std::string& text) {
+    expect_program({"/bin/sh", "-c", "ulimit " + options + "; exec \"$0\" \"$@\"", owner_program(),
+                    "serve", folder_, device(), "--capacity", "60PiB"},
+                   1, text);
   };
-  EXPECT_TRUE(contains(serve("-n 1000"), "--capacity is 64424509440 MiB"));
-  EXPECT_EQ(code, 1);
+  expect_refused("-n 1000", "--capacity is 64424509440 MiB");
   EXPECT_TRUE(std::filesystem::is_empty(folder_)) << "a file is left";
-  EXPECT_TRUE(contains(serve("-n 32"),
-                       "the limit of open files is 32, and an owner needs 64, 3 more for each "
-                       "tenant and 1 for each handle of memory: raise it (ulimit -n)"));
-  EXPECT_EQ(code, 1);
+  expect_refused("-n 32",
+                 "the limit of open files is 32, and an owner needs 64, 3 more for each tenant and "
+                 "1 for each handle of memory: raise it (ulimit -n)");
   std::filesystem::create_directory(lock);
-  EXPECT_TRUE(contains(serve("-n 1000"), ".lock: it is not a file of an owner: remove it"));
-  EXPECT_EQ(code, 1);
+  expect_refused("-n 1000", ".lock: it is not a file of an owner: remove it");
   std::filesystem::remove(lock);
   std::filesystem::create_directory(place);
-  EXPECT_TRUE(contains(serve("-n 1000"), ": it is not a file of an owner: remove it"));
-  EXPECT_EQ(code, 1);
+  expect_refused("-n 1000", ": it is not a file of an owner: remove it");
   std::filesystem::remove(place);
   std::filesystem::create_directory(place + ".metrics");
-  EXPECT_TRUE(
-      contains(serve("-n 1000"), ".metrics: it is not a file of an owner: remove it; no fig"));
+  expect_refused("-n 1000", ".metrics: it is not a file of an owner: remove it; no fig");
 }
 
 }  // namespace

@@ -98,17 +98,29 @@ struct MarketProcesses : testing::Test {
     owner_ = -1;
     return status;
   }
-  [[nodiscard]] tenant_options options(const char* name) const {
+  [[nodiscard]] tenant_options options(const char* name, std::uint64_t guarantee_bytes = 0) const {
     tenant_options made;
+    made.share.guarantee_bytes = guarantee_bytes;
     made.directory = folder_;
     made.device = vmm::make_market_device(device());
     made.name = vmm::make_market_name(name);
     made.timeout_ms = 5000;
     return made;
   }
-  std::string control(std::vector<std::string> words, int* code = nullptr) const {
+  static void expect_program(const std::vector<std::string>& words, int status,
+                             const std::string& text) {
+    int code = -1;
+    const std::string said = run_program(words, &code);
+    EXPECT_TRUE(contains(said, text)) << said;
+    EXPECT_EQ(code, status) << said;
+  }
+  static void expect_control(std::vector<std::string> words, int status, const std::string& text) {
     words.insert(words.begin(), {owner_program(), "ctl"});
-    return run_program(words, code);
+    expect_program(words, status, text);
+  }
+  static std::string control(std::vector<std::string> words) {
+    words.insert(words.begin(), {owner_program(), "ctl"});
+    return run_program(words);
   }
 
   std::string folder_;

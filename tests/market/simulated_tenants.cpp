@@ -102,7 +102,7 @@ void simulation::act(int index, const tenant_action& action) {
       if (!mine.imports.contains(action.handle.id)) fail("a handle comes without its memory");
       break;
     case tenant_action::what::granted: {
-      ++granted_count;
+      ++counts["grants"];
       std::uint64_t bytes = 0;
       const std::vector<market_handle> lot = self.machine->take_lot(action.request);
       for (const market_handle& each : lot) {
@@ -220,7 +220,7 @@ void simulation::program_step(int index) {
 // A growth takes units, and its end, which may be smaller if there are several.
 void simulation::check_cut(const std::vector<market_handle>& lot, std::uint64_t unit_bytes) {
   if (unit_bytes == 0) return;
-  ++cut_count;
+  ++counts["lots in units"];
   std::uint64_t bytes = 0;
   for (const market_handle& each : lot) bytes += each.size_bytes();
   std::vector<std::uint64_t> sizes(bytes / unit_bytes, unit_bytes);
@@ -328,7 +328,7 @@ void simulation::app_step(int index) {
 // ---- trouble -------------------------------------------------------------------------
 
 void simulation::kill_tenant(int index) {
-  ++kill_count;
+  ++counts["kills"];
   tenant_side& self = tenants_[static_cast<std::size_t>(index)];
   const int number = self.process;
   process& gone = processes_[static_cast<std::size_t>(number)];
@@ -389,7 +389,7 @@ void simulation::resume_tenant(int index) {
 
 void simulation::fork_child(int index) {
   const int number = tenants_[static_cast<std::size_t>(index)].process;
-  ++fork_count;
+  ++counts["forks"];
   ++processes_[static_cast<std::size_t>(number)].children;
   at(static_cast<std::int64_t>(1 + draw(1500)) * ms, [this, number] {
     process& parent = processes_[static_cast<std::size_t>(number)];

@@ -79,7 +79,7 @@ void simulation::map(int tenant, const market_handle& handle) {
   if (!is_own && !handle.must_clear)
     fail("bytes of another job are not to be cleared: handle " + std::to_string(handle.id) +
          " generation " + std::to_string(handle.generation));
-  if (what.mapped_by != by.process) ++move_count;
+  if (what.mapped_by != by.process) ++counts["mappings"];
   what.mapped_by = by.process;
   what.group = by.group;
   what.job = by.job;
@@ -127,8 +127,8 @@ void simulation::start_owner() {
 
 void simulation::kill_owner() {
   if (!owner_) return;
-  ++kill_count;
-  ++restart_count;
+  ++counts["kills"];
+  ++counts["restarts"];
   owner_.reset();
   owner_backlog_.clear();
   for (const auto& [handle, what] : owner_memory_) refer(what, -1);
@@ -177,9 +177,9 @@ void simulation::check_owner() {
     if (each.is_waiting_to_join && now_ns_ > each.join_ns + 5 * ms &&
         now_ns_ > owner_ran_ns_ + 5 * ms)
       fail("a tenant waits to join past its time");
-    joining_count += each.is_waiting_to_join ? 1 : 0;
+    if (each.is_waiting_to_join) ++counts["events beside a tenant that waits to join"];
   }
-  late_count += owner_->state().records.late_importers() != 0 ? 1 : 0;
+  if (owner_->state().records.late_importers() != 0) ++counts["events beside a late import"];
   for (const vmm::request_record& each : owner_->state().records.requests) {
     const std::int64_t late_ns = each.is_building() ? 1 * s : 0;
     if (now_ns_ > each.deadline_ns + late_ns + 5 * ms && now_ns_ > owner_ran_ns_ + 5 * ms)
@@ -196,7 +196,7 @@ void simulation::driver_create(std::uint64_t handle, std::uint64_t size_bytes) {
       --creates_in_flight_;
       const int made = chance(trouble_ / 10) ? -1 : create_memory(size_bytes);
       if (made >= 0) owner_memory_[handle] = made;
-      if (made < 0) ++refused_count;
+      if (made < 0) ++counts["refused creates"];
       owner_->created(handle, made >= 0, now_ns_);
     });
   });
@@ -223,14 +223,14 @@ void simulation::change_share() {
   message.share.guarantee_bytes = draw(6) * 64 * MiB;
   if (chance(60)) message.share.limit_bytes = (1 + draw(10)) * 64 * MiB;
   message.share.priority = static_cast<std::uint8_t>(draw(9));
-  ++share_count;
+  ++counts["changed shares"];
   constexpr std::uint64_t controlling = ~std::uint64_t{0};  // a connection beside the tenants'
   to_owner([this, message] { owner_->receive(controlling, message, now_ns_); });
 }
 
 // No request that is left fits, and none is refused that could be served a second later.
 void simulation::check_deadlock(std::int64_t since_ns) {
-  ++deadlock_count;
+  ++counts["deadlocks"];
   const vmm::owner_state& state = owner_->state();
   if (state.records.sums().granted_bytes != 0 && now_ns_ < since_ns + 1 * s)
     fail("a deadlock is ended at once");
@@ -245,7 +245,7 @@ void simulation::check_deadlock(std::int64_t since_ns) {
 }
 
 void simulation::check_denial(const market_message& message, std::uint64_t link) {
-  ++denied_count;
+  ++counts["refusals"];
   if (message.reason != market_reason::deadline && message.reason != market_reason::deadlock &&
       message.reason != market_reason::too_large)
     return;
@@ -303,8 +303,8 @@ void simulation::pump_owner() {
         case owner_action::what::send: {
           trace("from owner", each.connection, each.message);
           if (each.message.kind == market_kind::denied) check_denial(each.message, each.connection);
-          if (each.message.kind == market_kind::ask) ++ask_count;
-          idle_ask_count += each.message.only_idle ? 1 : 0;
+          if (each.message.kind == market_kind::ask) ++counts["recalls"];
+          if (each.message.only_idle) ++counts["recalls of idle memory"];
           if (each.message.reason == market_reason::broken && !spoils_)
             fail("the owner refuses a message that no fault has changed");
           const auto found = links_.find(each.connection);

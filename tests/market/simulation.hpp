@@ -94,11 +94,8 @@ class simulation {
   bool run();
 
   std::string broken{};
-  std::uint64_t hash = 1469598103934665603u;  // of what happened
-  std::uint64_t granted_count = 0, denied_count = 0, kill_count = 0, move_count = 0;
-  std::uint64_t restart_count = 0, ask_count = 0, fork_count = 0, refused_count = 0;
-  std::uint64_t share_count = 0, joining_count = 0, late_count = 0, idle_ask_count = 0;
-  std::uint64_t cut_count = 0, deadlock_count = 0;
+  std::uint64_t hash = 1469598103934665603u;         // of what happened
+  std::map<std::string_view, std::uint64_t> counts;  // of what happened, by its name
 
  private:
   std::uint64_t draw(std::uint64_t below) { return below == 0 ? 0 : random_() % below; }

@@ -16,7 +16,7 @@ import vmm.registry;
 
 namespace {
 
-using market_test::capacity, market_test::capacity_bytes, market_test::second_ns;
+using market_test::capacity_bytes, market_test::second_ns;
 using market_test::open_host_tenant;
 using market_test::options_of;
 using vmm::errc;
@@ -71,13 +71,13 @@ std::string refusal_with(vmm::driver_interface& driver, std::uint64_t bytes, con
 // A child that is a tenant, has memory with this word, and waits to be killed.
 class tenant_child {
  public:
-  tenant_child(const market_test::private_directory& in, std::uint64_t bytes, std::uint64_t word,
+  tenant_child(const market_test::owner_process& owner, std::uint64_t bytes, std::uint64_t word,
                bool forks) {
     std::array<int, 2> ready{};
     EXPECT_EQ(::pipe2(ready.data(), O_CLOEXEC), 0);
     child_ = ::fork();
     if (child_ == 0) {
-      auto tenant = open_host_tenant(options_of(in, "child"));
+      auto tenant = open_host_tenant(options_of(owner, "child"));
       if (!tenant) std::_Exit(1);
       const mapped_memory memory(**tenant, bytes);
       if (!memory.failure.empty()) std::_Exit(2);
@@ -126,10 +126,9 @@ std::unique_ptr<vmm::tenant_driver> opened(const vmm::tenant_options& options,
 // ---- two tenants ---------------------------------------------------------------------
 
 TEST(MarketTenant, HandsMemoryOnWithoutItsBytes) {
-  const market_test::private_directory in;
-  const market_test::owner_process owner(in, capacity);
-  const auto first = opened(options_of(in, "first"));
-  const auto second = opened(options_of(in, "second"), 0);
+  const market_test::owner_process owner;
+  const auto first = opened(options_of(owner, "first"));
+  const auto second = opened(options_of(owner, "second"), 0);
   mapped_memory mine(*first, capacity_bytes);
   ASSERT_EQ(mine.failure, "");
   mine.write(0x5a5a);
@@ -139,7 +138,7 @@ TEST(MarketTenant, HandsMemoryOnWithoutItsBytes) {
   EXPECT_EQ(second->query_memory(second->home())->free_bytes, capacity_bytes)
       << "what others hold does not change a tenant's view";
   mine.give();
-  const auto patient = opened(options_of(in, "patient"));
+  const auto patient = opened(options_of(owner, "patient"));
   const mapped_memory got(*patient, capacity_bytes);
   ASSERT_EQ(got.failure, "");
   EXPECT_EQ(got.count(0), got.words().size());
@@ -147,9 +146,8 @@ TEST(MarketTenant, HandsMemoryOnWithoutItsBytes) {
 }
 
 TEST(MarketTenant, HandsMemoryOnAsItIsInsideAJob) {
-  const market_test::private_directory in;
-  const market_test::owner_process owner(in, capacity);
-  vmm::tenant_options options = options_of(in, "first");
+  const market_test::owner_process owner;
+  vmm::tenant_options options = options_of(owner, "first");
   options.job = 7;
   const auto first = opened(options);
   options.name = vmm::make_market_name("second");
@@ -165,9 +163,8 @@ TEST(MarketTenant, HandsMemoryOnAsItIsInsideAJob) {
 
 // Drivers with equal options are one tenant: one share, and one another's idle memory.
 TEST(MarketTenant, TheDriversOfAProcessAreOneTenant) {
-  const market_test::private_directory in;
-  const market_test::owner_process owner(in, capacity);
-  vmm::tenant_options options = options_of(in, "process");
+  const market_test::owner_process owner;
+  vmm::tenant_options options = options_of(owner, "process");
   options.share = {.guarantee_bytes = 48 * MiB, .limit_bytes = 48 * MiB};
   const auto first = opened(options);
   auto second = opened(options);
@@ -180,7 +177,7 @@ TEST(MarketTenant, TheDriversOfAProcessAreOneTenant) {
   ASSERT_TRUE(block) << vmm::describe(block.error());
   EXPECT_TRUE(busy.free(*block));
   EXPECT_EQ(busy.trim(0).failure.code, errc::none);
-  const auto other = opened(options_of(in, "other"));
+  const auto other = opened(options_of(owner, "other"));
   ASSERT_TRUE(idle.free(idle.allocate(40 * MiB).value()));
   EXPECT_EQ(second->source().totals().charged_bytes, 40 * MiB);
   EXPECT_EQ(vmm::market_charged_bytes(options.device), 40 * MiB);
@@ -188,10 +185,9 @@ TEST(MarketTenant, TheDriversOfAProcessAreOneTenant) {
 
 // Idle memory of a manager goes to a tenant that waits.
 TEST(MarketTenant, GivesIdleMemoryOnRequest) {
-  const market_test::private_directory in;
-  const market_test::owner_process owner(in, capacity);
-  const auto first = opened(options_of(in, "first"));
-  const auto second = opened(options_of(in, "second"));
+  const market_test::owner_process owner;
+  const auto first = opened(options_of(owner, "first"));
+  const auto second = opened(options_of(owner, "second"));
   vmm::manager idle(*first);
   const auto block = idle.allocate(48 * MiB);
   ASSERT_TRUE(block) << vmm::describe(block.error());
@@ -203,10 +199,9 @@ TEST(MarketTenant, GivesIdleMemoryOnRequest) {
 
 // A giver of the program runs after idle memory, with what is missing.
 TEST(MarketTenant, RunsGiversOfTheProgram) {
-  const market_test::private_directory in;
-  const market_test::owner_process owner(in, capacity);
-  const auto first = opened(options_of(in, "first"));
-  const auto second = opened(options_of(in, "second"));
+  const market_test::owner_process owner;
+  const auto first = opened(options_of(owner, "first"));
+  const auto second = opened(options_of(owner, "second"));
   mapped_memory mine(*first, 32 * MiB);
   first->add_giver({&mine, [](void* of, const vmm::timed_bytes&) noexcept -> std::uint64_t {
                       static_cast<mapped_memory*>(of)->give();
@@ -218,9 +213,8 @@ TEST(MarketTenant, RunsGiversOfTheProgram) {
 }
 
 TEST(MarketTenant, SeesItsShareAsTheDevice) {
-  const market_test::private_directory in;
-  const market_test::owner_process owner(in, capacity);
-  vmm::tenant_options options = options_of(in, "guaranteed");
+  const market_test::owner_process owner;
+  vmm::tenant_options options = options_of(owner, "guaranteed");
   options.share = {.guarantee_bytes = 16 * MiB, .limit_bytes = 32 * MiB};
   const auto tenant = opened(options);
   const auto before = tenant->query_memory(tenant->home());
@@ -234,7 +228,7 @@ TEST(MarketTenant, SeesItsShareAsTheDevice) {
   vmm::manager blocks(*tenant);
   EXPECT_TRUE(contains(vmm::describe(blocks.allocate(16 * MiB).error()),
                        "request of 16 MiB exceeds the available memory: "));
-  vmm::tenant_options second = options_of(in, "second");
+  vmm::tenant_options second = options_of(owner, "second");
   second.share.guarantee_bytes = 60 * MiB;
   const auto refused = open_host_tenant(second);
   ASSERT_FALSE(refused);
@@ -246,13 +240,12 @@ TEST(MarketTenant, SeesItsShareAsTheDevice) {
 
 TEST(MarketTenant, MemoryOfAKilledTenantIsLentAgainWithoutItsBytes) {
   VMM_SKIP_UNDER_TSAN();
-  const market_test::private_directory in;
-  const market_test::owner_process owner(in, capacity);
+  const market_test::owner_process owner;
   const std::size_t rounds = 10;
   for (std::size_t round = 0; round < rounds; ++round) {
-    tenant_child child(in, capacity_bytes, 0x5a5a, false);
+    tenant_child child(owner, capacity_bytes, 0x5a5a, false);
     child.kill();
-    const auto successor = opened(options_of(in, "successor"));
+    const auto successor = opened(options_of(owner, "successor"));
     const mapped_memory got(*successor, capacity_bytes);
     ASSERT_EQ(got.failure, "") << round;
     EXPECT_EQ(got.count(0), got.words().size()) << round;
@@ -261,17 +254,16 @@ TEST(MarketTenant, MemoryOfAKilledTenantIsLentAgainWithoutItsBytes) {
 
 TEST(MarketTenant, AForkedChildKeepsTheMemoryOfAKilledTenantAway) {
   VMM_SKIP_UNDER_TSAN();
-  const market_test::private_directory in;
-  const market_test::owner_process owner(in, capacity);
-  tenant_child child(in, capacity_bytes, 0x5a5a, true);
+  const market_test::owner_process owner;
+  tenant_child child(owner, capacity_bytes, 0x5a5a, true);
   child.kill();
   {
-    const auto early = opened(options_of(in, "early"), second_ns / 2);
+    const auto early = opened(options_of(owner, "early"), second_ns / 2);
     const mapped_memory refused(*early, 2 * MiB);
     EXPECT_TRUE(contains(refused.failure, "refuses a handle of 2 MiB: ")) << refused.failure;
   }
   child.kill_grandchild();
-  const auto successor = opened(options_of(in, "successor"));
+  const auto successor = opened(options_of(owner, "successor"));
   const mapped_memory got(*successor, capacity_bytes);
   ASSERT_EQ(got.failure, "");
   EXPECT_EQ(got.count(0), got.words().size());
@@ -279,39 +271,37 @@ TEST(MarketTenant, AForkedChildKeepsTheMemoryOfAKilledTenantAway) {
 
 TEST(MarketTenant, AStoppedTenantDelaysOthersUpToTheirDeadline) {
   VMM_SKIP_UNDER_TSAN();
-  const market_test::private_directory in;
-  const market_test::owner_process owner(in, capacity);
-  const tenant_child child(in, capacity_bytes / 2, 0x5a5a, false);
+  const market_test::owner_process owner;
+  const tenant_child child(owner, capacity_bytes / 2, 0x5a5a, false);
   child.signal(SIGSTOP);
   {
-    const auto other = opened(options_of(in, "other"), second_ns);
+    const auto other = opened(options_of(owner, "other"), second_ns);
     const auto begin = std::chrono::steady_clock::now();
     (void)mapped_memory(*other, capacity_bytes);
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30)) << "it has 1 s";
     const std::string refused = refusal_with(*other, capacity_bytes, "child");
     EXPECT_TRUE(contains(refused, "child")) << refused;
   }
-  const auto patient = opened(options_of(in, "patient"));
+  const auto patient = opened(options_of(owner, "patient"));
   const mapped_memory got(*patient, capacity_bytes / 2);
   EXPECT_EQ(got.failure, "");
 }
 
 TEST(MarketTenant, ANewOwnerTakesStock) {
   VMM_SKIP_UNDER_TSAN();
-  const market_test::private_directory in;
-  market_test::owner_process owner(in, capacity);
-  const auto tenant = opened(options_of(in, "tenant"));
+  market_test::owner_process owner;
+  const auto tenant = opened(options_of(owner, "tenant"));
   mapped_memory mine(*tenant, 32 * MiB);
   ASSERT_EQ(mine.failure, "");
   mine.write(0x5a5a);
   for (int round = 0; round < 5; ++round) {
     owner.kill();
     EXPECT_EQ(mine.count(0x5a5a), mine.words().size());
-    owner.start(in, capacity);
+    owner.start();
     const mapped_memory more(*tenant, 32 * MiB);
     EXPECT_EQ(more.failure, "") << round;
     EXPECT_EQ(more.count(0x5a5a), 0u);
-    const auto other = opened(options_of(in, "other"), second_ns / 5);
+    const auto other = opened(options_of(owner, "other"), second_ns / 5);
     const mapped_memory refused(*other, 2 * MiB);
     EXPECT_TRUE(contains(refused.failure, "out of memory")) << "lent twice in round " << round;
   }
@@ -320,9 +310,8 @@ TEST(MarketTenant, ANewOwnerTakesStock) {
 
 TEST(MarketTenant, AForkedChildsCallsAreRefused) {
   VMM_SKIP_UNDER_TSAN();
-  const market_test::private_directory in;
-  const market_test::owner_process owner(in, capacity);
-  auto tenant = opened(options_of(in, "parent"));
+  const market_test::owner_process owner;
+  auto tenant = opened(options_of(owner, "parent"));
   auto mine = std::make_unique<mapped_memory>(*tenant, 2 * MiB);
   const auto seen = process_test::in_child(
       [&] {
@@ -343,9 +332,8 @@ TEST(MarketTenant, AForkedChildsCallsAreRefused) {
 // ---- mistakes ------------------------------------------------------------------------
 
 TEST(MarketTenant, LimitsOnOpenFilesAreErrors) {
-  const market_test::private_directory in;
-  const market_test::owner_process owner(in, capacity);
-  const auto tenant = opened(options_of(in, "tenant"), second_ns / 2);
+  const market_test::owner_process owner;
+  const auto tenant = opened(options_of(owner, "tenant"), second_ns / 2);
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
   // The sanitizer opens a pipe at the first call of a virtual function: three are left for it, and
@@ -368,21 +356,21 @@ TEST(MarketTenant, LimitsOnOpenFilesAreErrors) {
 }
 
 TEST(MarketTenant, PlacesOfOthersAreRefused) {
-  const market_test::private_directory in;
-  vmm::tenant_options options = options_of(in, "tenant");
+  market_test::owner_process owner("64MiB", true);
+  vmm::tenant_options options = options_of(owner, "tenant");
   options.timeout_ms = 200;
   const auto code = [&] {
     const auto made = open_host_tenant(options);
     return made ? errc::none : made.error().code;
   };
   EXPECT_EQ(code(), errc::unavailable) << "no owner";
-  const market_test::owner_process owner(in, capacity);
+  owner.begin();
   EXPECT_EQ(code(), errc::none);
-  ASSERT_EQ(::chmod(in.path().c_str(), 0750), 0);
+  ASSERT_EQ(::chmod(owner.in.path().c_str(), 0750), 0);
   EXPECT_EQ(code(), errc::not_permitted) << "a directory that others can read";
-  ASSERT_EQ(::chmod(in.path().c_str(), 0700), 0);
-  const std::string link = in.path() + "/link";
-  std::filesystem::create_symlink(in.path(), link);
+  ASSERT_EQ(::chmod(owner.in.path().c_str(), 0700), 0);
+  const std::string link = owner.in.path() + "/link";
+  std::filesystem::create_symlink(owner.in.path(), link);
   options.directory = link;
   EXPECT_EQ(code(), errc::not_permitted) << "a symbolic link";
   std::filesystem::remove(link);
@@ -390,9 +378,8 @@ TEST(MarketTenant, PlacesOfOthersAreRefused) {
 
 // The door of C, Python and every program that chooses a driver by name.
 TEST(MarketTenant, OneVariableMakesADriverATenant) {
-  const market_test::private_directory in;
-  const market_test::owner_process owner(in, capacity);
-  ::setenv("VMM_OWNER", in.path().c_str(), 1);
+  const market_test::owner_process owner;
+  ::setenv("VMM_OWNER", owner.in.path().c_str(), 1);
   ::setenv("VMM_TENANT", "name=by-name,limit=32MiB", 1);
   {
     auto opened = vmm::open_backend("host");

@@ -19,7 +19,6 @@ namespace market_test {
 inline constexpr std::uint64_t second_ns = 1'000'000'000;
 /// Of most owners of the tests.
 inline constexpr std::uint64_t capacity_bytes = 64 * MiB;
-inline constexpr const char* capacity = "64MiB";
 
 /// A private directory for a socket, removed at its end.
 class private_directory {
@@ -46,11 +45,14 @@ inline vmm::tenant_options options_of(const private_directory& in, std::string_v
   return made;
 }
 
-/// An owner process. A tenant without memory makes it stay until the end.
+/// An owner process, in a folder of its own. A tenant without memory makes it stay until the end.
 class owner_process {
  public:
-  owner_process(const private_directory& in, const char* bytes) {
-    start(in, bytes);
+  explicit owner_process(const char* bytes = "64MiB", bool is_late = false) : bytes_(bytes) {
+    if (!is_late) begin();
+  }
+  void begin() {
+    start();
     auto made = vmm::join_market(options_of(in, "idle"), {});
     EXPECT_TRUE(made) << vmm::describe(made.error());
     if (made) idle_ = std::move(*made);
@@ -61,12 +63,12 @@ class owner_process {
     idle_.reset();
     kill();
   }
-  void start(const private_directory& in, const char* bytes) {
+  void start() {
     const char* const other = std::getenv("VMM_TEST_OWNER");
     const char* const program = other != nullptr ? other : VMM_TEST_OWNER_PROGRAM;
     process_ = ::fork();
     if (process_ != 0) return;
-    (void)::execl(program, program, "serve", in.path().c_str(), "host", "--capacity", bytes,
+    (void)::execl(program, program, "serve", in.path().c_str(), "host", "--capacity", bytes_,
                   "--quiet-ms", "1", nullptr);
     ::_exit(127);
   }
@@ -76,10 +78,16 @@ class owner_process {
     ::waitpid(std::exchange(process_, -1), nullptr, 0);
   }
 
+  const private_directory in;
+
  private:
+  const char* bytes_;
   pid_t process_ = -1;
   std::unique_ptr<vmm::memory_source> idle_;
 };
+inline vmm::tenant_options options_of(const owner_process& owner, std::string_view name) {
+  return options_of(owner.in, name);
+}
 
 inline vmm::result<std::unique_ptr<vmm::tenant_driver>> open_host_tenant(
     const vmm::tenant_options& options, std::uint64_t wait_ns = 10'000'000'000) {
