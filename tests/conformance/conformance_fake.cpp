@@ -3,8 +3,8 @@
 //
 // Goal and method: those of conformance.h, for the fake driver in each of its profiles.
 #include "conformance.h"
-
-import vmm.fake;
+//
+#include "../support/fake_device.hpp"
 
 namespace conformance {
 namespace {
@@ -22,11 +22,7 @@ struct fake_factory {
 };
 
 struct fake_cuda : fake_factory {
-  static opened<driver> make() {
-    vmm::fake::profile plays = vmm::fake::profile::cuda();
-    plays.device_count = 3;
-    return {driver{plays}, {}};
-  }
+  static opened<driver> make() { return {driver{with_devices(3)}, {}}; }
   static conformance::unseen unseen() { return {}; }
 };
 

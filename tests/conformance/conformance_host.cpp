@@ -51,9 +51,7 @@ struct host_any : host_factory {
   static opened<driver> make() {
     auto inside = open_host({});
     if (!inside.driver) return {std::nullopt, inside.why_not};
-    auto made = vmm::any_backend::own(std::move(*inside.driver));
-    if (!made) return {std::nullopt, vmm::describe(made.error())};
-    return {std::move(*made), {}};
+    return {*vmm::any_backend::own(std::move(*inside.driver)), {}};
   }
   static bool nothing_left(driver& made) {
     return made.get_if<vmm::host_driver>()->resource_counts().empty();

@@ -12,26 +12,18 @@
 namespace conformance {
 namespace {
 
-// One owner for all tests.
-const market_test::private_directory& directory() {
-  static const market_test::private_directory made;
-  static const market_test::owner_process owner(made, "1GiB");
-  return made;
-}
-
 struct market_host {
   using driver = vmm::any_backend;
   static constexpr bool memory_is_ours_alone = false;
 
   static opened<driver> make() {
-    static std::atomic<int> count = 0;  // each driver is a tenant of its own
+    static const market_test::owner_process owner("1GiB");  // for all tests
+    static std::atomic<int> count = 0;                      // each driver is a tenant of its own
     const std::string name = "conformance-" + std::to_string(++count);
     auto tenant =
-        market_test::open_host_tenant(market_test::options_of(directory(), name), 2'000'000'000);
+        market_test::open_host_tenant(market_test::options_of(owner, name), 2'000'000'000);
     if (!tenant) return {std::nullopt, vmm::describe(tenant.error())};
-    auto made = vmm::any_backend::own(std::move(*tenant));
-    if (!made) return {std::nullopt, vmm::describe(made.error())};
-    return {std::move(*made), {}};
+    return {*vmm::any_backend::own(std::move(*tenant)), {}};
   }
   static conformance::unseen unseen() { return {}; }
   static bool nothing_left(driver& made) {
@@ -53,11 +45,7 @@ struct market_fake {
   static constexpr bool memory_is_ours_alone = true;
 
   static opened<driver> make() {
-    auto tenant = market_test::open_fake_tenant(Plays(), 4 * GiB);
-    if (!tenant) return {std::nullopt, vmm::describe(tenant.error())};
-    auto made = vmm::any_backend::own(std::move(*tenant));
-    if (!made) return {std::nullopt, vmm::describe(made.error())};
-    return {std::move(*made), {}};
+    return {*vmm::any_backend::own(market_test::fake_tenant(4 * GiB, {}, Plays())), {}};
   }
   static bool nothing_left(driver& made) {
     auto* const tenant = made.get_if<vmm::tenant_driver>();

@@ -134,6 +134,11 @@ class Conformance : public ::testing::TestWithParam<tested_backend> {
     ASSERT_TRUE(fine(driver().read(seen, at)));
     EXPECT_EQ(seen, pattern(first, count));
   }
+  void expect_all(address_range where, std::uint8_t value) {
+    std::vector<std::byte> seen(where.size_bytes);
+    ASSERT_TRUE(fine(driver().read(seen, where.base)));
+    EXPECT_EQ(std::ranges::count(seen, std::byte{value}), std::ssize(seen));
+  }
   static std::vector<std::byte> pattern(std::uint8_t first, std::size_t count) {
     std::vector<std::byte> bytes(count);
     for (std::size_t i = 0; i < count; ++i)
