@@ -20,28 +20,40 @@ namespace {
   return plays;
 }
 
-// One manager on a machine that one block fills, which has been freed.
-struct full_machine {
-  explicit full_machine(const vmm::manager_policy& policy) : driver(small_machine()) {
+// One manager on a machine.
+struct managed_machine {
+  explicit managed_machine(const vmm::fake::profile& plays,
+                           const vmm::manager_policy& policy = vmm::manager_policy::va_pool())
+      : driver(plays) {
     vmm::manager_options options;
     options.policy = policy;
     options.reservation_bytes = 64 * MiB;
     options.leak_hook.hook = nullptr;
     managed = std::make_unique<vmm::manager>(driver, options);
-    const auto at = managed->allocate(8 * MiB);
-    EXPECT_TRUE(at && managed->free(*at));
   }
   [[nodiscard]] bool end() {
     EXPECT_TRUE(managed->validate());
     managed.reset();
     EXPECT_TRUE(driver.finish_all());
+    if (stream != vmm::stream_handle::default_stream) EXPECT_TRUE(driver.destroy_stream(stream));
     EXPECT_TRUE(driver.check_empty()) << driver.report();
     EXPECT_EQ(driver.misuse_count(), 0u);
     return !testing::Test::HasFailure();
   }
 
   scheduled_driver driver;
+  vmm::stream_handle stream{};
   std::unique_ptr<vmm::manager> managed;
+  vmm::address live{};
+};
+
+// One block fills it, which has been freed.
+struct full_machine : managed_machine {
+  explicit full_machine(const vmm::manager_policy& policy)
+      : managed_machine(small_machine(), policy) {
+    const auto at = managed->allocate(8 * MiB);
+    EXPECT_TRUE(at && managed->free(*at));
+  }
 };
 
 // While one thread frees all memory, another requests half of it.
@@ -58,15 +70,12 @@ void play_all(const vmm::manager_policy& policy) {
   (void)play_every_schedule(all);
 }
 
-// One manager on a machine without aliases, which a live block and a freed one fill. Work on the
-// freed one is unfinished: its range is retired, and its memory waits with it.
-struct waiting_machine {
-  waiting_machine() : driver(without_aliases()) {
+// One without aliases, which a live block and a freed one fill. Work on the freed one is
+// unfinished: its range is retired, and its memory waits with it.
+struct waiting_machine : managed_machine {
+  waiting_machine() : managed_machine(without_aliases()) {
     driver.set_manual(true);
     stream = driver.create_stream().value();
-    vmm::manager_options options;
-    options.reservation_bytes = 64 * MiB;
-    managed = std::make_unique<vmm::manager>(driver, options);
     live = managed->allocate({.size_bytes = 2 * MiB, .stream = stream}).value();
     const vmm::address freed = managed->allocate({.size_bytes = 6 * MiB, .stream = stream}).value();
     const vmm::address_range range{freed, 6 * MiB};
@@ -83,18 +92,9 @@ struct waiting_machine {
     EXPECT_TRUE(managed->validate());
     EXPECT_TRUE(managed->free(live));
     if (taken) EXPECT_TRUE(managed->free(taken));
-    managed.reset();
-    EXPECT_TRUE(driver.finish_all());
-    EXPECT_TRUE(driver.destroy_stream(stream));
-    EXPECT_TRUE(driver.check_empty()) << driver.report();
-    EXPECT_EQ(driver.misuse_count(), 0u);
-    return !testing::Test::HasFailure();
+    return managed_machine::end();
   }
 
-  scheduled_driver driver;
-  vmm::stream_handle stream{};
-  std::unique_ptr<vmm::manager> managed;
-  vmm::address live{};
   vmm::address taken{};
 };
 
@@ -113,32 +113,19 @@ TEST(ManagerThreads, ARangeThatAnotherThreadAsksAboutIsWaitedFor) {
   (void)play_every_schedule(all);
 }
 
-// One manager on a machine of two devices, with a live block.
-struct shown_machine {
-  shown_machine() : driver(of_two_devices()) {
-    vmm::manager_options options;
-    options.reservation_bytes = 64 * MiB;
-    managed = std::make_unique<vmm::manager>(driver, options);
-    live = managed->allocate(2 * MiB).value();
-  }
+// One of two devices, with a live block.
+struct shown_machine : managed_machine {
+  shown_machine() : managed_machine(of_two_devices()) { live = managed->allocate(2 * MiB).value(); }
   [[nodiscard]] static vmm::fake::profile of_two_devices() {
     vmm::fake::profile plays = small_machine();
     plays.device_count = 2;
     return plays;
   }
   [[nodiscard]] bool end() {
-    EXPECT_TRUE(managed->validate());
     EXPECT_EQ(managed->statistics().live_count, 0u);
-    managed.reset();
-    EXPECT_TRUE(driver.finish_all());
-    EXPECT_TRUE(driver.check_empty()) << driver.report();
-    EXPECT_EQ(driver.misuse_count(), 0u);
-    return !testing::Test::HasFailure();
+    return managed_machine::end();
   }
 
-  scheduled_driver driver;
-  std::unique_ptr<vmm::manager> managed;
-  vmm::address live{};
   vmm::address behind{};
   bool has_begun = false;  // a suspension
 };

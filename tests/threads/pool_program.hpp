@@ -363,8 +363,7 @@ class pool_program : public allocator_program<pool_program, pool_block, pool_act
     const auto number = pool_->captures().number(self.own);
     if (at) {
       const vmm::address_range range{*at, size_bytes};
-      vmm::fake::kernel work{.name = "graph", .duration_us = 5};
-      work.writes = {&range, 1};
+      const vmm::fake::kernel work{.name = "graph", .duration_us = 5, .writes = {&range, 1}};
       note(self, driver_.launch(self.own, work), "a kernel could not be captured");
       note(self, pool_->free(*at, self.own), "a block of a capture could not be freed");
     }

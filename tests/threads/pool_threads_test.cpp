@@ -43,9 +43,7 @@ struct pool_case {
   }
   void work(vmm::stream_handle stream, vmm::address at) {
     const vmm::address_range range{at, 512};
-    vmm::fake::kernel writer{.name = "work", .duration_us = 5};
-    writer.writes = {&range, 1};
-    EXPECT_TRUE(driver.launch(stream, writer));
+    EXPECT_TRUE(driver.launch(stream, {.duration_us = 5, .writes = {&range, 1}}));
   }
   void free(vmm::address at, vmm::stream_handle stream) { EXPECT_TRUE(pool->free(at, stream)); }
   // After the pool forgot it. The other stream is ordered behind it.
@@ -72,6 +70,8 @@ struct pool_case {
   scheduled_driver driver;
   vmm::stream_handle a{};
   vmm::stream_handle b{};
+  vmm::stream_handle late{};     // if a test makes a third one
+  vmm::address kept{}, other{};  // blocks that its threads meet at
   std::unique_ptr<vmm::stream_pool> pool;
 };
 
@@ -130,18 +130,16 @@ TEST(PoolThreads, OneWaitsForAForgottenStreamWhileAnotherGrows) {
 TEST(PoolThreads, OneGrowsWhileAnotherFreesOnANewStream) {
   pair_of_threads what;
   what.preemptions_max = 1;
-  auto kept = std::make_shared<vmm::address>();
-  auto late = std::make_shared<vmm::stream_handle>();
-  what.before = [=](pool_case& world) {
-    *kept = world.allocate(MiB, world.a);
+  what.before = [](pool_case& world) {
+    world.kept = world.allocate(MiB, world.a);
     (void)world.allocate(MiB, world.a);
-    *late = *world.driver.create_stream();
+    world.late = *world.driver.create_stream();
   };
   what.first = [](pool_case& world) { (void)world.allocate(4 * MiB, world.a); };
-  what.second = [=](pool_case& world) {
-    world.free(*kept, *late);
-    EXPECT_TRUE(world.pool->forget(*late));
-    world.destroy(*late, world.b);
+  what.second = [](pool_case& world) {
+    world.free(world.kept, world.late);
+    EXPECT_TRUE(world.pool->forget(world.late));
+    world.destroy(world.late, world.b);
   };
   play_all("growth beside a free on a new stream", what);
 }
@@ -152,27 +150,27 @@ TEST(PoolThreads, AStreamIsGivenAHandleAgainWhileItsPinnedBlockIsFreed) {
   pair_of_threads what;
   what.preemptions_max = 1;
   what.plays.traps.stream_numbers_again = true;
-  auto kept = std::make_shared<vmm::address>();
-  auto late = std::make_shared<vmm::stream_handle>();
-  what.before = [=](pool_case& world) {
+  what.before = [](pool_case& world) {
     const vmm::address used = world.allocate(MiB, world.b);
     world.work(world.b, used);
     world.free(used, world.b);
     constexpr int past_those_with_events = 66;
     for (int count = 0; count < past_those_with_events; ++count) {
       const vmm::stream_handle gone = *world.driver.create_stream();
-      *kept = world.allocate(2 * MiB, gone);
-      if (count + 1 < past_those_with_events) world.free(*kept, gone);
+      world.kept = world.allocate(2 * MiB, gone);
+      if (count + 1 < past_those_with_events) world.free(world.kept, gone);
       EXPECT_TRUE(world.driver.destroy_stream(gone));
     }
-    EXPECT_TRUE(world.pool->pin(*kept));
-    *late = *world.driver.create_stream();
+    EXPECT_TRUE(world.pool->pin(world.kept));
+    world.late = *world.driver.create_stream();
   };
-  what.first = [=](pool_case& world) { world.free(world.allocate(2 * MiB, *late), *late); };
-  what.second = [=](pool_case& world) { world.free(*kept, *late); };
-  what.after = [=](pool_case& world) {
-    EXPECT_TRUE(world.pool->unpin(*kept));
-    EXPECT_TRUE(world.driver.destroy_stream(*late));
+  what.first = [](pool_case& world) {
+    world.free(world.allocate(2 * MiB, world.late), world.late);
+  };
+  what.second = [](pool_case& world) { world.free(world.kept, world.late); };
+  what.after = [](pool_case& world) {
+    EXPECT_TRUE(world.pool->unpin(world.kept));
+    EXPECT_TRUE(world.driver.destroy_stream(world.late));
   };
   play_all("a pinned free beside a stream that leaves", what);
 }
@@ -182,13 +180,12 @@ TEST(PoolThreads, AStreamIsGivenAHandleAgainWhileItsPinnedBlockIsFreed) {
 // The mark queries every stream of the pool for a capture, and none that is destroyed.
 TEST(PoolThreads, OneFreesAfterEverythingWhileAnotherForgetsAStream) {
   pair_of_threads what;
-  auto kept = std::make_shared<vmm::address>();
-  what.before = [=](pool_case& world) {
-    *kept = world.allocate(MiB, world.b);
-    world.work(world.b, *kept);
+  what.before = [](pool_case& world) {
+    world.kept = world.allocate(MiB, world.b);
+    world.work(world.b, world.kept);
     world.free(world.allocate(MiB, world.a), world.a);
   };
-  what.first = [=](pool_case& world) { EXPECT_TRUE(world.pool->free(*kept)); };
+  what.first = [](pool_case& world) { EXPECT_TRUE(world.pool->free(world.kept)); };
   what.second = [](pool_case& world) {
     EXPECT_TRUE(world.pool->forget(world.a));
     world.destroy(world.a, world.b);
@@ -198,26 +195,25 @@ TEST(PoolThreads, OneFreesAfterEverythingWhileAnotherForgetsAStream) {
 
 TEST(PoolThreads, TwoFreeAfterEverythingAtOnce) {
   pair_of_threads what;
-  auto kept = std::make_shared<std::array<vmm::address, 2>>();
-  what.before = [=](pool_case& world) {
-    *kept = {world.allocate(MiB, world.a), world.allocate(MiB, world.b)};
-    world.work(world.a, (*kept)[0]);
-    world.work(world.b, (*kept)[1]);
+  what.before = [](pool_case& world) {
+    world.kept = world.allocate(MiB, world.a);
+    world.other = world.allocate(MiB, world.b);
+    world.work(world.a, world.kept);
+    world.work(world.b, world.other);
   };
-  what.first = [=](pool_case& world) { EXPECT_TRUE(world.pool->free((*kept)[0])); };
-  what.second = [=](pool_case& world) { EXPECT_TRUE(world.pool->free((*kept)[1])); };
+  what.first = [](pool_case& world) { EXPECT_TRUE(world.pool->free(world.kept)); };
+  what.second = [](pool_case& world) { EXPECT_TRUE(world.pool->free(world.other)); };
   play_all("free after everything beside another", what);
 }
 
 TEST(PoolThreads, OneFreesAfterEverythingWhileAnotherGrows) {
   pair_of_threads what;
   what.options.budget_bytes = 8 * MiB;
-  auto kept = std::make_shared<vmm::address>();
-  what.before = [=](pool_case& world) {
-    *kept = world.allocate(6 * MiB, world.a);
-    world.work(world.a, *kept);
+  what.before = [](pool_case& world) {
+    world.kept = world.allocate(6 * MiB, world.a);
+    world.work(world.a, world.kept);
   };
-  what.first = [=](pool_case& world) { EXPECT_TRUE(world.pool->free(*kept)); };
+  what.first = [](pool_case& world) { EXPECT_TRUE(world.pool->free(world.kept)); };
   what.second = [](pool_case& world) {
     const auto at = world.pool->allocate(8 * MiB, world.b);  // short, where it comes first
     if (at) world.work(world.b, *at);
@@ -228,12 +224,11 @@ TEST(PoolThreads, OneFreesAfterEverythingWhileAnotherGrows) {
 // The capture of a stream that the pool does not know stays good, whenever the free comes.
 TEST(PoolThreads, OneFreesAfterEverythingWhileAnotherCaptures) {
   pair_of_threads what;
-  auto kept = std::make_shared<vmm::address>();
-  what.before = [=](pool_case& world) {
-    *kept = world.allocate(MiB, world.b);
-    world.work(world.b, *kept);
+  what.before = [](pool_case& world) {
+    world.kept = world.allocate(MiB, world.b);
+    world.work(world.b, world.kept);
   };
-  what.first = [=](pool_case& world) { EXPECT_TRUE(world.pool->free(*kept)); };
+  what.first = [](pool_case& world) { EXPECT_TRUE(world.pool->free(world.kept)); };
   what.second = [](pool_case& world) {
     EXPECT_TRUE(world.pool->captures().begin());
     EXPECT_TRUE(world.driver.begin_capture(world.a, vmm::capture_mode::any_thread));
@@ -280,18 +275,17 @@ TEST(PoolThreads, ACallbackFreesUnderAnObserverWhileAnotherThreadGrows) {
 TEST(PoolThreads, ACallbackFreesUnderAnObserverWhereFreesFill) {
   silent_observer observer;
   freeing_callback callback;
-  auto kept = std::make_shared<vmm::address>();
   pair_of_threads what;
   what.preemptions_max = 1;
   what.options.observer = &observer;
   what.options.contents = vmm::contents_rule::zero_on_release;
-  what.before = [&callback, kept](pool_case& world) {
-    *kept = world.allocate(4096, world.a);
+  what.before = [&callback](pool_case& world) {
+    world.kept = world.allocate(4096, world.a);
     let_callback_free(world, callback, 8 * MiB);
     EXPECT_TRUE(world.driver.finish_all());
   };
   what.first = [](pool_case& world) { (void)world.pool->trim(0); };
-  what.second = [kept](pool_case& world) { world.free(*kept, world.a); };
+  what.second = [](pool_case& world) { world.free(world.kept, world.a); };
   play_all("trim with a callback that frees and fills beside a free, under an observer", what);
 }
 
@@ -390,33 +384,30 @@ TEST(PoolThreads, ACaptureAllocatesWhileAnotherThreadTrims) {
 struct arena_pair : pair_of_threads {
   arena_pair() {
     options.stream_arenas = vmm::arena_rule::always;
-    before = [kept = kept](pool_case& world) {
+    before = [](pool_case& world) {
       world.free(world.allocate(MiB, world.a), world.a);
-      *kept = world.allocate(MiB / 2, world.a);
-      world.work(world.a, *kept);
+      world.kept = world.allocate(MiB / 2, world.a);
+      world.work(world.a, world.kept);
       const vmm::pool_statistics now = world.pool->statistics();
       EXPECT_EQ(now.arena_count, 1u);
       EXPECT_EQ(now.arena_bytes, now.reusable_bytes);
     };
   }
-  std::shared_ptr<vmm::address> kept = std::make_shared<vmm::address>();
 };
 
 // Takes the arena's memory, uses it and frees it, and the block that was live.
-part use_arena(const std::shared_ptr<vmm::address>& kept) {
-  return [kept](pool_case& world) {
-    const vmm::address at = world.allocate(4096, world.a);
-    world.work(world.a, at);
-    world.free(at, world.a);
-    world.free(*kept, world.a);
-  };
+void use_arena(pool_case& world) {
+  const vmm::address at = world.allocate(4096, world.a);
+  world.work(world.a, at);
+  world.free(at, world.a);
+  world.free(world.kept, world.a);
 }
 
 TEST(PoolThreads, AnArenaIsUsedWhileAnotherThreadGrowsOverItsMemory) {
   arena_pair what;
   what.preemptions_max = 1;
   what.options.budget_bytes = 4 * MiB;
-  what.first = use_arena(what.kept);
+  what.first = use_arena;
   what.second = [](pool_case& world) {
     const auto at = world.pool->allocate(3 * MiB + MiB / 2, world.b);
     if (at) world.work(world.b, *at);
@@ -431,9 +422,9 @@ TEST(PoolThreads, AnArenaIsUsedWhileItsBlockIsFreedElsewhere) {
     world.work(world.a, at);
     world.free(at, world.a);
   };
-  what.second = [kept = what.kept](pool_case& world) {
+  what.second = [](pool_case& world) {
     EXPECT_TRUE(world.pool->synchronize());
-    world.free(*kept, world.b);
+    world.free(world.kept, world.b);
     world.work(world.b, world.allocate(MiB / 2, world.b));
   };
   play_all("an arena beside a free on another stream", what);
@@ -443,13 +434,13 @@ TEST(PoolThreads, OneBlockOfAnArenaIsFreedByTwoThreads) {
   for (const bool unordered : {false, true}) {
     arena_pair what;
     auto freed = std::make_shared<std::array<vmm::errc, 2>>();
-    what.first = [=, kept = what.kept](pool_case& world) {
-      const vmm::status done = world.pool->free(*kept, world.a);
+    what.first = [=](pool_case& world) {
+      const vmm::status done = world.pool->free(world.kept, world.a);
       (*freed)[0] = done ? vmm::errc::none : done.error().code;
     };
-    what.second = [=, kept = what.kept](pool_case& world) {
+    what.second = [=](pool_case& world) {
       const vmm::status done =
-          unordered ? world.pool->free(*kept) : world.pool->free(*kept, world.a);
+          unordered ? world.pool->free(world.kept) : world.pool->free(world.kept, world.a);
       (*freed)[1] = done ? vmm::errc::none : done.error().code;
     };
     what.after = [=](pool_case& world) {
@@ -465,15 +456,15 @@ TEST(PoolThreads, OneBlockOfAnArenaIsFreedByTwoThreads) {
 TEST(PoolThreads, ABlockOfAnArenaIsPinnedWhileItIsFreed) {
   arena_pair what;
   auto pinned = std::make_shared<bool>();
-  what.first = use_arena(what.kept);
-  what.second = [=, kept = what.kept](pool_case& world) {
-    const vmm::status done = world.pool->pin(*kept);
+  what.first = use_arena;
+  what.second = [=](pool_case& world) {
+    const vmm::status done = world.pool->pin(world.kept);
     *pinned = done.has_value();
     if (!done) EXPECT_EQ(done.error().code, vmm::errc::not_allocated);
   };
-  what.after = [=, kept = what.kept](pool_case& world) {
+  what.after = [=](pool_case& world) {
     EXPECT_EQ(world.pool->statistics().live_bytes, *pinned ? MiB / 2 : 0);
-    if (*pinned) EXPECT_TRUE(world.pool->unpin(*kept));
+    if (*pinned) EXPECT_TRUE(world.pool->unpin(world.kept));
     EXPECT_EQ(world.pool->statistics().live_bytes, 0u);
   };
   play_all("a pin beside a free in an arena", what);
@@ -495,12 +486,12 @@ TEST(PoolThreads, AnArenaIsUsedWhileAHistoryBeginsAndEnds) {
   window recorded;
   std::uint64_t least_count = 0;
   std::uint64_t seen_count = 0;
-  what.first = [&, kept = what.kept](pool_case& world) {
+  what.first = [&](pool_case& world) {
     least_count = 0;
     vmm::address at{};
     least_count += recorded.surrounds([&] { at = world.allocate(4096, world.a); }) ? 1U : 0U;
     least_count += recorded.surrounds([&] { world.free(at, world.a); }) ? 1U : 0U;
-    least_count += recorded.surrounds([&] { world.free(*kept, world.a); }) ? 1U : 0U;
+    least_count += recorded.surrounds([&] { world.free(world.kept, world.a); }) ? 1U : 0U;
   };
   what.second = [&](pool_case& world) {
     EXPECT_TRUE(world.pool->history().start({.event_count = 1024}));
@@ -521,7 +512,7 @@ TEST(PoolThreads, AnArenaIsUsedWhileAHistoryBeginsAndEnds) {
 TEST(PoolThreads, AnArenaIsUsedWhileThePoolIsToBeSuspended) {
   arena_pair what;
   window emptied;
-  what.first = [&, kept = what.kept](pool_case& world) {
+  what.first = [&](pool_case& world) {
     vmm::address at{};
     const bool is_late = emptied.surrounds([&] {
       const auto made = world.pool->allocate(4096, world.a);
@@ -530,7 +521,7 @@ TEST(PoolThreads, AnArenaIsUsedWhileThePoolIsToBeSuspended) {
     });
     EXPECT_FALSE(is_late && at) << "a pool that is being suspended hands out memory";
     if (at) world.free(at, world.a);
-    world.free(*kept, world.a);
+    world.free(world.kept, world.a);
   };
   what.second = [&](pool_case& world) {
     vmm::suspension_list parts;
@@ -549,7 +540,7 @@ TEST(PoolThreads, AnArenaIsUsedWhileThePoolIsToBeSuspended) {
 TEST(PoolThreads, AnArenaIsUsedWhileABlockOfWholeMappingsIsMade) {
   arena_pair what;
   what.options.budget_bytes = 4 * MiB;
-  what.first = use_arena(what.kept);
+  what.first = use_arena;
   what.second = [](pool_case& world) {
     const auto at = world.pool->allocate_dedicated(2 * MiB, world.b);
     EXPECT_TRUE(at);
@@ -604,9 +595,7 @@ TEST(PoolThreads, AFillIsRefusedWhileAnotherThreadUsesItsGrowth) {
     EXPECT_LE(world.driver.resource_counts().memory_bytes, 2 * MiB);
     (void)world.pool->trim(0);
     const vmm::address_range other{world.allocate(2 * MiB, world.b), 2 * MiB};
-    vmm::fake::kernel writer{.name = "another stream's work", .duration_us = 5};
-    writer.writes = {&other, 1};
-    EXPECT_TRUE(world.driver.launch(world.b, writer));
+    EXPECT_TRUE(world.driver.launch(world.b, {.duration_us = 5, .writes = {&other, 1}}));
     world.free(other.base, world.b);
   };
   play_all("a refused fill beside a user of its growth", what);
@@ -669,8 +658,8 @@ TEST(PoolThreads, AnArenaEndsWhileItsBlockIsFreedElsewhere) {
     EXPECT_TRUE(world.pool->forget(world.a));
     world.destroy(world.a, world.b);
   };
-  what.second = [kept = what.kept](pool_case& world) {
-    world.free(*kept, world.b);
+  what.second = [](pool_case& world) {
+    world.free(world.kept, world.b);
     world.work(world.b, world.allocate(MiB, world.b));
   };
   what.after = [](pool_case& world) { EXPECT_EQ(world.pool->statistics().arena_count, 1u); };
