@@ -81,19 +81,13 @@ TEST_F(Cuda, SaysWhatTheDeviceIsAndCan) {
   EXPECT_TRUE(driver.description().dma_buf);
   const vmm::features& can = driver.feature_set();
   const vmm::features& behind = fake().feature_set();
-  EXPECT_EQ(can.spanning_unmap, behind.spanning_unmap);
-  EXPECT_EQ(can.partial_unmap, behind.partial_unmap);
-  EXPECT_EQ(can.short_map, behind.short_map);
-  EXPECT_EQ(can.offset_map, behind.offset_map);
-  EXPECT_EQ(can.partial_access, behind.partial_access);
-  EXPECT_EQ(can.release_while_mapped, behind.release_while_mapped);
-  EXPECT_EQ(can.access_per_location, behind.access_per_location);
-  EXPECT_EQ(can.alias, behind.alias);
-  EXPECT_EQ(can.compression, behind.compression);
-  EXPECT_EQ(can.rdma, behind.rdma);
-  EXPECT_EQ(can.export_posix_fd, behind.export_posix_fd);
-  EXPECT_EQ(can.export_fabric, behind.export_fabric);
-  EXPECT_EQ(can.host_node_location, behind.host_node_location);
+  const auto features = [](const vmm::features& of) {
+    return std::tie(of.spanning_unmap, of.partial_unmap, of.short_map, of.offset_map,
+                    of.partial_access, of.release_while_mapped, of.access_per_location, of.alias,
+                    of.compression, of.rdma, of.export_posix_fd, of.export_fabric,
+                    of.host_node_location);
+  };
+  EXPECT_EQ(features(can), features(behind));
   EXPECT_FALSE(can.multicast) << "multicast was not requested";
 }
 

@@ -54,17 +54,16 @@ void report_call(const char* symbol) {
 
 CUresult enter(const char* symbol, needs need) {
   report_call(symbol);
-  state& s = the();
-  const std::lock_guard<std::mutex> hold(s.mutex);
-  ++s.calls[symbol];
-  if (const auto code = s.failures.strike(symbol)) return *code;
+  const locked s(the());
+  ++s->calls[symbol];
+  if (const auto code = s->failures.strike(symbol)) return *code;
   if (need == needs::nothing) return CUDA_SUCCESS;
-  if (!s.initialised) return CUDA_ERROR_NOT_INITIALIZED;
+  if (!s->initialised) return CUDA_ERROR_NOT_INITIALIZED;
   if (need == needs::initialised) return CUDA_SUCCESS;
   const thread_contexts& stack = context_stack();
   if (stack.empty() || stack.back() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (stack.back()->references == 0) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  return s.poison;
+  return s->poison;
 }
 
 }  // namespace standin
@@ -74,21 +73,20 @@ using standin::context_stack, standin::needs, standin::the;
 // ---- the test's controls ------------------------------------------------------------------------
 
 void vmm_standin_reset(const vmm_standin_setup* setup) {
-  standin::state& s = the();
-  const std::lock_guard<std::mutex> hold(s.mutex);
-  s.setup = setup != nullptr ? *setup : vmm_standin_setup{};
-  s.fake.reset();
-  s.contexts.clear();
-  s.calls.clear();
-  s.failures.clear();
-  s.hidden.clear();
-  s.plain.clear();
-  for (const standin::exported_descriptor& each : s.exported) close(each.read_end);
-  s.exported.clear();
-  s.initialised = false;
-  s.poison = CUDA_SUCCESS;
-  s.on_free = nullptr;
-  s.on_call = nullptr;
+  const locked s(the());
+  s->setup = setup != nullptr ? *setup : vmm_standin_setup{};
+  s->fake.reset();
+  s->contexts.clear();
+  s->calls.clear();
+  s->failures.clear();
+  s->hidden.clear();
+  s->plain.clear();
+  for (const standin::exported_descriptor& each : s->exported) close(each.read_end);
+  s->exported.clear();
+  s->initialised = false;
+  s->poison = CUDA_SUCCESS;
+  s->on_free = nullptr;
+  s->on_call = nullptr;
   context_stack().clear();
 }
 
@@ -98,56 +96,38 @@ void* vmm_standin_fake() {
 }
 
 void vmm_standin_fail(const char* symbol, int code, unsigned nth, bool forever) {
-  standin::state& s = the();
-  const std::lock_guard<std::mutex> hold(s.mutex);
-  s.failures.add(symbol, code, nth, forever);
+  locked(the())->failures.add(symbol, code, nth, forever);
 }
 
-void vmm_standin_clear_failures() {
-  standin::state& s = the();
-  const std::lock_guard<std::mutex> hold(s.mutex);
-  s.failures.clear();
-}
+void vmm_standin_clear_failures() { locked(the())->failures.clear(); }
 
 unsigned long long vmm_standin_calls(const char* symbol) {
-  standin::state& s = the();
-  const std::lock_guard<std::mutex> hold(s.mutex);
-  const auto found = s.calls.find(std::string_view(symbol));
-  return found == s.calls.end() ? 0 : found->second;
+  const locked s(the());
+  const auto found = s->calls.find(std::string_view(symbol));
+  return found == s->calls.end() ? 0 : found->second;
 }
 
-void vmm_standin_hide(const char* symbol) {
-  standin::state& s = the();
-  const std::lock_guard<std::mutex> hold(s.mutex);
-  s.hidden.insert(symbol);
-}
+void vmm_standin_hide(const char* symbol) { locked(the())->hidden.insert(symbol); }
 
-void vmm_standin_poison(int code) {
-  standin::state& s = the();
-  const std::lock_guard<std::mutex> hold(s.mutex);
-  s.poison = static_cast<CUresult>(code);
-}
+void vmm_standin_poison(int code) { locked(the())->poison = static_cast<CUresult>(code); }
 
 void vmm_standin_on_free(void (*call)(void*), void* data) {
-  standin::state& s = standin::the();
-  const std::lock_guard<std::mutex> hold(s.mutex);
-  s.on_free = call;
-  s.on_free_data = data;
+  const locked s(standin::the());
+  s->on_free = call;
+  s->on_free_data = data;
 }
 
 void vmm_standin_on_call(const char* symbol, void (*call)(void*), void* data) {
-  standin::state& s = standin::the();
-  const std::lock_guard<std::mutex> hold(s.mutex);
-  s.watched = symbol;
-  s.on_call = call;
-  s.on_call_data = data;
+  const locked s(standin::the());
+  s->watched = symbol;
+  s->on_call = call;
+  s->on_call_data = data;
 }
 
 int vmm_standin_context_references(int device) {
-  standin::state& s = the();
-  const std::lock_guard<std::mutex> hold(s.mutex);
+  const locked s(the());
   const auto index = static_cast<std::size_t>(device);
-  return index < s.contexts.size() ? s.contexts[index].references : 0;
+  return index < s->contexts.size() ? s->contexts[index].references : 0;
 }
 
 // ---- start-up and devices -----------------------------------------------------------------------
@@ -165,48 +145,48 @@ struct named_code {
 };
 
 // The codes that the backend distinguishes, and a few that it does not.
-constexpr std::array names{
-    named_code{CUDA_SUCCESS, "CUDA_SUCCESS"},
-    named_code{CUDA_ERROR_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE"},
-    named_code{CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
-    named_code{CUDA_ERROR_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED"},
-    named_code{CUDA_ERROR_DEINITIALIZED, "CUDA_ERROR_DEINITIALIZED"},
-    named_code{CUDA_ERROR_STUB_LIBRARY, "CUDA_ERROR_STUB_LIBRARY"},
-    named_code{CUDA_ERROR_DEVICE_UNAVAILABLE, "CUDA_ERROR_DEVICE_UNAVAILABLE"},
-    named_code{CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE"},
-    named_code{CUDA_ERROR_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE"},
-    named_code{CUDA_ERROR_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT"},
-    named_code{CUDA_ERROR_MAP_FAILED, "CUDA_ERROR_MAP_FAILED"},
-    named_code{CUDA_ERROR_ALREADY_MAPPED, "CUDA_ERROR_ALREADY_MAPPED"},
-    named_code{CUDA_ERROR_NOT_MAPPED, "CUDA_ERROR_NOT_MAPPED"},
-    named_code{CUDA_ERROR_ECC_UNCORRECTABLE, "CUDA_ERROR_ECC_UNCORRECTABLE"},
-    named_code{CUDA_ERROR_NVLINK_UNCORRECTABLE, "CUDA_ERROR_NVLINK_UNCORRECTABLE"},
-    named_code{CUDA_ERROR_OPERATING_SYSTEM, "CUDA_ERROR_OPERATING_SYSTEM"},
-    named_code{CUDA_ERROR_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE"},
-    named_code{CUDA_ERROR_ILLEGAL_STATE, "CUDA_ERROR_ILLEGAL_STATE"},
-    named_code{CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND"},
-    named_code{CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY"},
-    named_code{CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS"},
-    named_code{CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"},
-    named_code{CUDA_ERROR_LAUNCH_TIMEOUT, "CUDA_ERROR_LAUNCH_TIMEOUT"},
-    named_code{CUDA_ERROR_CONTEXT_IS_DESTROYED, "CUDA_ERROR_CONTEXT_IS_DESTROYED"},
-    named_code{CUDA_ERROR_ASSERT, "CUDA_ERROR_ASSERT"},
-    named_code{CUDA_ERROR_HARDWARE_STACK_ERROR, "CUDA_ERROR_HARDWARE_STACK_ERROR"},
-    named_code{CUDA_ERROR_ILLEGAL_INSTRUCTION, "CUDA_ERROR_ILLEGAL_INSTRUCTION"},
-    named_code{CUDA_ERROR_MISALIGNED_ADDRESS, "CUDA_ERROR_MISALIGNED_ADDRESS"},
-    named_code{CUDA_ERROR_INVALID_ADDRESS_SPACE, "CUDA_ERROR_INVALID_ADDRESS_SPACE"},
-    named_code{CUDA_ERROR_INVALID_PC, "CUDA_ERROR_INVALID_PC"},
-    named_code{CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED"},
-    named_code{CUDA_ERROR_NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED"},
-    named_code{CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED"},
-    named_code{CUDA_ERROR_SYSTEM_NOT_READY, "CUDA_ERROR_SYSTEM_NOT_READY"},
-    named_code{CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"},
-    named_code{CUDA_ERROR_MPS_CLIENT_TERMINATED, "CUDA_ERROR_MPS_CLIENT_TERMINATED"},
-    named_code{CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
-    named_code{CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD"},
-    named_code{CUDA_ERROR_EXTERNAL_DEVICE, "CUDA_ERROR_EXTERNAL_DEVICE"},
-    named_code{CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN"},
-};
+#define NAMED(code) \
+  named_code { code, #code }
+constexpr std::array names{NAMED(CUDA_SUCCESS),
+                           NAMED(CUDA_ERROR_INVALID_VALUE),
+                           NAMED(CUDA_ERROR_OUT_OF_MEMORY),
+                           NAMED(CUDA_ERROR_NOT_INITIALIZED),
+                           NAMED(CUDA_ERROR_DEINITIALIZED),
+                           NAMED(CUDA_ERROR_STUB_LIBRARY),
+                           NAMED(CUDA_ERROR_DEVICE_UNAVAILABLE),
+                           NAMED(CUDA_ERROR_NO_DEVICE),
+                           NAMED(CUDA_ERROR_INVALID_DEVICE),
+                           NAMED(CUDA_ERROR_INVALID_CONTEXT),
+                           NAMED(CUDA_ERROR_MAP_FAILED),
+                           NAMED(CUDA_ERROR_ALREADY_MAPPED),
+                           NAMED(CUDA_ERROR_NOT_MAPPED),
+                           NAMED(CUDA_ERROR_ECC_UNCORRECTABLE),
+                           NAMED(CUDA_ERROR_NVLINK_UNCORRECTABLE),
+                           NAMED(CUDA_ERROR_OPERATING_SYSTEM),
+                           NAMED(CUDA_ERROR_INVALID_HANDLE),
+                           NAMED(CUDA_ERROR_ILLEGAL_STATE),
+                           NAMED(CUDA_ERROR_NOT_FOUND),
+                           NAMED(CUDA_ERROR_NOT_READY),
+                           NAMED(CUDA_ERROR_ILLEGAL_ADDRESS),
+                           NAMED(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES),
+                           NAMED(CUDA_ERROR_LAUNCH_TIMEOUT),
+                           NAMED(CUDA_ERROR_CONTEXT_IS_DESTROYED),
+                           NAMED(CUDA_ERROR_ASSERT),
+                           NAMED(CUDA_ERROR_HARDWARE_STACK_ERROR),
+                           NAMED(CUDA_ERROR_ILLEGAL_INSTRUCTION),
+                           NAMED(CUDA_ERROR_MISALIGNED_ADDRESS),
+                           NAMED(CUDA_ERROR_INVALID_ADDRESS_SPACE),
+                           NAMED(CUDA_ERROR_INVALID_PC),
+                           NAMED(CUDA_ERROR_LAUNCH_FAILED),
+                           NAMED(CUDA_ERROR_NOT_PERMITTED),
+                           NAMED(CUDA_ERROR_NOT_SUPPORTED),
+                           NAMED(CUDA_ERROR_SYSTEM_NOT_READY),
+                           NAMED(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH),
+                           NAMED(CUDA_ERROR_MPS_CLIENT_TERMINATED),
+                           NAMED(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED),
+                           NAMED(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD),
+                           NAMED(CUDA_ERROR_EXTERNAL_DEVICE),
+                           NAMED(CUDA_ERROR_UNKNOWN)};
 
 int feature_value(const vmm::features& can, CUdevice_attribute which) {
   switch (which) {
@@ -298,9 +278,8 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUdevice dev
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   return answer("cuDevicePrimaryCtxRetain", needs::initialised, [&](auto&) {
     if (!known(device)) return CUDA_ERROR_INVALID_DEVICE;
-    standin::state& s = the();
-    const std::lock_guard<std::mutex> hold(s.mutex);
-    CUctx_st& primary = s.contexts[static_cast<std::size_t>(device)];
+    const locked s(the());
+    CUctx_st& primary = s->contexts[static_cast<std::size_t>(device)];
     ++primary.references;
     *context = &primary;
     return CUDA_SUCCESS;
@@ -310,9 +289,8 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
 CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
   return answer("cuDevicePrimaryCtxRelease", needs::initialised, [&](auto&) {
     if (!known(device)) return CUDA_ERROR_INVALID_DEVICE;
-    standin::state& s = the();
-    const std::lock_guard<std::mutex> hold(s.mutex);
-    CUctx_st& primary = s.contexts[static_cast<std::size_t>(device)];
+    const locked s(the());
+    CUctx_st& primary = s->contexts[static_cast<std::size_t>(device)];
     if (primary.references == 0) return CUDA_ERROR_INVALID_CONTEXT;
     --primary.references;
     return CUDA_SUCCESS;

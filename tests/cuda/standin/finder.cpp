@@ -15,114 +15,100 @@ struct entry {
   void* function;
 };
 
-template <class Function>
-entry at(const char* symbol, int version, Function* function) {
-  return {symbol, version, reinterpret_cast<void*>(function)};
-}
+// The name of the API, whatever symbol it is a macro for.
+#define ENTRY(function, version) \
+  entry { #function, version, reinterpret_cast<void*>(&function) }
 
-// What came with several devices.
-const std::vector<entry>& device_entries() {
-  static const std::vector<entry> some{
-      at("cuDeviceCanAccessPeer", 4000, &cuDeviceCanAccessPeer),
-      at("cuCtxEnablePeerAccess", 4000, &cuCtxEnablePeerAccess),
-      at("cuMemcpyPeerAsync", 4000, &cuMemcpyPeerAsync),
-      at("cuDeviceGetP2PAttribute", 8000, &cuDeviceGetP2PAttribute),
-      at("cuMemGetHandleForAddressRange", 11070, &cuMemGetHandleForAddressRange),
-      at("cuMulticastGetGranularity", 12010, &cuMulticastGetGranularity),
-      at("cuMulticastCreate", 12010, &cuMulticastCreate),
-      at("cuMulticastAddDevice", 12010, &cuMulticastAddDevice),
-      at("cuMulticastBindMem", 12010, &cuMulticastBindMem),
-      at("cuMulticastBindAddr", 12010, &cuMulticastBindAddr),
-      at("cuMulticastUnbind", 12010, &cuMulticastUnbind),
-  };
-  return some;
-}
-
-const std::vector<entry>& entries() {
-  static const std::vector<entry> all{
-      at("cuGetErrorName", 6000, &cuGetErrorName),
-      at("cuInit", 2000, &cuInit),
-      at("cuDriverGetVersion", 2020, &cuDriverGetVersion),
-      at("cuDeviceGetCount", 2000, &cuDeviceGetCount),
-      at("cuDeviceGet", 2000, &cuDeviceGet),
-      at("cuDeviceGetName", 2000, &cuDeviceGetName),
-      at("cuDeviceGetAttribute", 2000, &cuDeviceGetAttribute),
-      at("cuDevicePrimaryCtxRetain", 7000, &cuDevicePrimaryCtxRetain),
-      at("cuDevicePrimaryCtxRelease", 11000, &cuDevicePrimaryCtxRelease),
-      at("cuCtxGetCurrent", 4000, &cuCtxGetCurrent),
-      at("cuCtxSetCurrent", 4000, &cuCtxSetCurrent),
-      at("cuCtxPushCurrent", 4000, &cuCtxPushCurrent),
-      at("cuCtxPopCurrent", 4000, &cuCtxPopCurrent),
-      at("cuCtxSynchronize", 2000, &cuCtxSynchronize),
-      at("cuMemGetInfo", 3020, &cuMemGetInfo),
-      at("cuMemGetAllocationGranularity", 10020, &cuMemGetAllocationGranularity),
-      at("cuMemAddressReserve", 10020, &cuMemAddressReserve),
-      at("cuMemAddressFree", 10020, &cuMemAddressFree),
-      at("cuMemCreate", 10020, &cuMemCreate),
-      at("cuMemRelease", 10020, &cuMemRelease),
-      at("cuMemMap", 10020, &cuMemMap),
-      at("cuMemUnmap", 10020, &cuMemUnmap),
-      at("cuMemSetAccess", 10020, &cuMemSetAccess),
-      at("cuMemGetAccess", 10020, &cuMemGetAccess),
-      at("cuMemRetainAllocationHandle", 11000, &cuMemRetainAllocationHandle),
-      at("cuMemGetAllocationPropertiesFromHandle", 10020, &cuMemGetAllocationPropertiesFromHandle),
-      at("cuMemExportToShareableHandle", 10020, &cuMemExportToShareableHandle),
-      at("cuMemImportFromShareableHandle", 10020, &cuMemImportFromShareableHandle),
-      at("cuStreamCreate", 2000, &cuStreamCreate),
-      at("cuStreamDestroy", 4000, &cuStreamDestroy),
-      at("cuStreamSynchronize", 2000, &cuStreamSynchronize),
-      at("cuStreamWaitEvent", 3020, &cuStreamWaitEvent),
-      at("cuEventCreate", 2000, &cuEventCreate),
-      at("cuEventDestroy", 4000, &cuEventDestroy),
-      at("cuEventRecord", 2000, &cuEventRecord),
-      at("cuEventQuery", 2000, &cuEventQuery),
-      at("cuEventSynchronize", 2000, &cuEventSynchronize),
-      at("cuCtxRecordEvent", 12050, &cuCtxRecordEvent),
-      at("cuStreamGetId", 12000, &cuStreamGetId),
-      at("cuStreamBeginCapture", 10010, &cuStreamBeginCapture),
-      at("cuStreamEndCapture", 10000, &cuStreamEndCapture),
-      at("cuStreamIsCapturing", 10000, &cuStreamIsCapturing),
-      at("cuStreamGetCaptureInfo", 10010, &standin_get_capture),
-      at("cuThreadExchangeStreamCaptureMode", 10010, &cuThreadExchangeStreamCaptureMode),
-      at("cuGraphDestroy", 10000, &cuGraphDestroy),
-      at("cuMemcpyDtoDAsync", 3020, &cuMemcpyDtoDAsync),
-      at("cuMemcpyHtoDAsync", 3020, &cuMemcpyHtoDAsync),
-      at("cuMemcpyDtoHAsync", 3020, &cuMemcpyDtoHAsync),
-      at("cuMemsetD8Async", 3020, &cuMemsetD8Async),
-      at("cuMemAlloc", 3020, &cuMemAlloc),
-      at("cuMemFree", 3020, &cuMemFree),
-      at("cuMemAllocAsync", 11020, &cuMemAllocAsync),
-      at("cuMemFreeAsync", 11020, &cuMemFreeAsync),
-      at("cuDeviceGetDefaultMemPool", 11020, &cuDeviceGetDefaultMemPool),
-      at("cuMemPoolSetAttribute", 11020, &cuMemPoolSetAttribute),
-      at("cuMemPoolGetAttribute", 11020, &cuMemPoolGetAttribute),
-      at("cuMemPoolTrimTo", 11020, &cuMemPoolTrimTo),
-      at("cuModuleLoadData", 2000, &cuModuleLoadData),
-      at("cuModuleUnload", 2000, &cuModuleUnload),
-      at("cuModuleGetFunction", 2000, &cuModuleGetFunction),
-      at("cuLaunchKernel", 4000, &cuLaunchKernel),
-  };
-  return all;
-}
+const entry entries[] = {
+    ENTRY(cuDeviceCanAccessPeer, 4000),
+    ENTRY(cuCtxEnablePeerAccess, 4000),
+    ENTRY(cuMemcpyPeerAsync, 4000),
+    ENTRY(cuDeviceGetP2PAttribute, 8000),
+    ENTRY(cuMemGetHandleForAddressRange, 11070),
+    ENTRY(cuMulticastGetGranularity, 12010),
+    ENTRY(cuMulticastCreate, 12010),
+    ENTRY(cuMulticastAddDevice, 12010),
+    ENTRY(cuMulticastBindMem, 12010),
+    ENTRY(cuMulticastBindAddr, 12010),
+    ENTRY(cuMulticastUnbind, 12010),
+    ENTRY(cuGetErrorName, 6000),
+    ENTRY(cuInit, 2000),
+    ENTRY(cuDriverGetVersion, 2020),
+    ENTRY(cuDeviceGetCount, 2000),
+    ENTRY(cuDeviceGet, 2000),
+    ENTRY(cuDeviceGetName, 2000),
+    ENTRY(cuDeviceGetAttribute, 2000),
+    ENTRY(cuDevicePrimaryCtxRetain, 7000),
+    ENTRY(cuDevicePrimaryCtxRelease, 11000),
+    ENTRY(cuCtxGetCurrent, 4000),
+    ENTRY(cuCtxSetCurrent, 4000),
+    ENTRY(cuCtxPushCurrent, 4000),
+    ENTRY(cuCtxPopCurrent, 4000),
+    ENTRY(cuCtxSynchronize, 2000),
+    ENTRY(cuMemGetInfo, 3020),
+    ENTRY(cuMemGetAllocationGranularity, 10020),
+    ENTRY(cuMemAddressReserve, 10020),
+    ENTRY(cuMemAddressFree, 10020),
+    ENTRY(cuMemCreate, 10020),
+    ENTRY(cuMemRelease, 10020),
+    ENTRY(cuMemMap, 10020),
+    ENTRY(cuMemUnmap, 10020),
+    ENTRY(cuMemSetAccess, 10020),
+    ENTRY(cuMemGetAccess, 10020),
+    ENTRY(cuMemRetainAllocationHandle, 11000),
+    ENTRY(cuMemGetAllocationPropertiesFromHandle, 10020),
+    ENTRY(cuMemExportToShareableHandle, 10020),
+    ENTRY(cuMemImportFromShareableHandle, 10020),
+    ENTRY(cuStreamCreate, 2000),
+    ENTRY(cuStreamDestroy, 4000),
+    ENTRY(cuStreamSynchronize, 2000),
+    ENTRY(cuStreamWaitEvent, 3020),
+    ENTRY(cuEventCreate, 2000),
+    ENTRY(cuEventDestroy, 4000),
+    ENTRY(cuEventRecord, 2000),
+    ENTRY(cuEventQuery, 2000),
+    ENTRY(cuEventSynchronize, 2000),
+    ENTRY(cuCtxRecordEvent, 12050),
+    ENTRY(cuStreamGetId, 12000),
+    ENTRY(cuStreamBeginCapture, 10010),
+    ENTRY(cuStreamEndCapture, 10000),
+    ENTRY(cuStreamIsCapturing, 10000),
+    ENTRY(cuThreadExchangeStreamCaptureMode, 10010),
+    ENTRY(cuGraphDestroy, 10000),
+    ENTRY(cuMemcpyDtoDAsync, 3020),
+    ENTRY(cuMemcpyHtoDAsync, 3020),
+    ENTRY(cuMemcpyDtoHAsync, 3020),
+    ENTRY(cuMemsetD8Async, 3020),
+    ENTRY(cuMemAlloc, 3020),
+    ENTRY(cuMemFree, 3020),
+    ENTRY(cuMemAllocAsync, 11020),
+    ENTRY(cuMemFreeAsync, 11020),
+    ENTRY(cuDeviceGetDefaultMemPool, 11020),
+    ENTRY(cuMemPoolSetAttribute, 11020),
+    ENTRY(cuMemPoolGetAttribute, 11020),
+    ENTRY(cuMemPoolTrimTo, 11020),
+    ENTRY(cuModuleLoadData, 2000),
+    ENTRY(cuModuleUnload, 2000),
+    ENTRY(cuModuleGetFunction, 2000),
+    ENTRY(cuLaunchKernel, 4000),
+    {"cuStreamGetCaptureInfo", 10010, reinterpret_cast<void*>(&standin_get_capture)}};
 
 CUresult find(const char* symbol, void** function, int version,
               CUdriverProcAddressQueryResult* why) {
-  standin::state& s = standin::the();
-  const std::lock_guard<std::mutex> hold(s.mutex);
+  const locked s(standin::the());
   *function = nullptr;
   if (why != nullptr) *why = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-  if (s.hidden.contains(std::string_view(symbol))) return CUDA_ERROR_NOT_FOUND;
-  for (const std::vector<entry>* list : {&entries(), &device_entries()})
-    for (const entry& each : *list) {
-      if (std::string_view(each.symbol) != symbol) continue;
-      if (version < each.version) {
-        if (why != nullptr) *why = CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
-        return CUDA_ERROR_NOT_FOUND;
-      }
-      *function = each.function;
-      if (why != nullptr) *why = CU_GET_PROC_ADDRESS_SUCCESS;
-      return CUDA_SUCCESS;
+  if (s->hidden.contains(std::string_view(symbol))) return CUDA_ERROR_NOT_FOUND;
+  for (const entry& each : entries) {
+    if (std::string_view(each.symbol) != symbol) continue;
+    if (version < each.version) {
+      if (why != nullptr) *why = CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
+      return CUDA_ERROR_NOT_FOUND;
     }
+    *function = each.function;
+    if (why != nullptr) *why = CU_GET_PROC_ADDRESS_SUCCESS;
+    return CUDA_SUCCESS;
+  }
   return CUDA_ERROR_NOT_FOUND;
 }
 

@@ -108,18 +108,16 @@ std::uint64_t inode_of(int descriptor) {
 int give_out(std::int64_t token) {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return -1;
-  standin::state& s = standin::the();
-  const std::lock_guard<std::mutex> hold(s.mutex);
-  s.exported.push_back({inode_of(ends[1]), ends[0], token});
+  const locked s(standin::the());
+  s->exported.push_back({inode_of(ends[1]), ends[0], token});
   return ends[1];
 }
 
 // The fake's descriptor behind a real one; -1 when it was not given out here.
 std::int64_t token_behind(int descriptor) {
-  standin::state& s = standin::the();
-  const std::lock_guard<std::mutex> hold(s.mutex);
+  const locked s(standin::the());
   const std::uint64_t inode = inode_of(descriptor);
-  for (const standin::exported_descriptor& each : s.exported)
+  for (const standin::exported_descriptor& each : s->exported)
     if (each.inode == inode) return each.token;
   return -1;
 }
@@ -132,14 +130,11 @@ bool all_closed(const standin::exported_descriptor& one) {
 }  // namespace
 
 void standin::sweep_descriptors() {
-  state& s = the();
-  const std::lock_guard<std::mutex> hold(s.mutex);
-  std::erase_if(s.exported, [&](const exported_descriptor& one) {
+  const locked s(the());
+  std::erase_if(s->exported, [&](const exported_descriptor& one) {
     if (!all_closed(one)) return false;
-    vmm::shared_handle shared;
-    shared.kind = vmm::share_kind::posix_fd;
-    shared.descriptor = one.token;
-    static_cast<void>(static_cast<vmm::fake_driver*>(s.fake.get())->close_descriptor(shared));
+    vmm::shared_handle shared{.kind = vmm::share_kind::posix_fd, .descriptor = one.token};
+    static_cast<void>(static_cast<vmm::fake_driver*>(s->fake.get())->close_descriptor(shared));
     close(one.read_end);
     return true;
   });

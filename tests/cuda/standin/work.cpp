@@ -50,10 +50,9 @@ vmm::result<vmm::address_range> allocate_plain(vmm::fake_driver& fake, std::uint
                                    {fake.home(), vmm::access::read_write}};
   if (outcome) outcome = fake.set_access(*range, {all, where == fake.home() ? 1u : 2u});
   if (outcome) {
-    standin::state& s = standin::the();
-    const std::lock_guard<std::mutex> hold(s.mutex);
+    const locked s(standin::the());
     const vmm::address given = range->base + shift_bytes;
-    s.plain[given.value] = {static_cast<std::uint64_t>(*memory), whole, shift_bytes};
+    s->plain[given.value] = {static_cast<std::uint64_t>(*memory), whole, shift_bytes};
     return vmm::address_range{given, size_bytes};
   }
   if (range) {
