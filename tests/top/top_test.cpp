@@ -100,15 +100,11 @@ struct Top : testing::Test {
   // What vmm itself would write for the process.
   [[nodiscard]] static std::vector<unsigned char> honest(::pid_t process) {
     std::vector<unsigned char> bytes(vmm::top_file_bytes);
-    vmm::top_head head;
-    head.slot_count = vmm::top_slot_count;
-    head.process = static_cast<std::uint64_t>(process);
+    vmm::top_head head{.slot_count = vmm::top_slot_count,
+                       .process = static_cast<std::uint64_t>(process)};
     std::memcpy(head.program.data(), "honest", 6);
     std::memcpy(bytes.data(), &head, sizeof(head));
-    vmm::top_sample sample;
-    sample.number = 1;
-    sample.held_bytes = 2 * MiB;
-    sample.live_bytes = MiB;
+    vmm::top_sample sample{.number = 1, .held_bytes = 2 * MiB, .live_bytes = MiB};
     sample.set_names("pool", "fake");
     vmm::top_slot slot{2, vmm::encode_sample(sample)};
     std::memcpy(bytes.data() + sizeof(head), &slot, sizeof(slot));

@@ -60,8 +60,8 @@ std::string show_size(std::uint64_t size_bytes) {
 /// Copying holds one and a half times the target, and some room is left to the rest of the machine.
 std::uint64_t largest_target(std::uint64_t wished_bytes, std::uint64_t free_bytes) {
   std::uint64_t target_bytes = wish_max_bytes;
-  while (target_bytes > demo::first_target_bytes && target_bytes > wished_bytes) target_bytes /= 2;
-  while (target_bytes > demo::first_target_bytes && 2 * target_bytes > free_bytes)
+  while (target_bytes > demo::first_target_bytes &&
+         (target_bytes > wished_bytes || 2 * target_bytes > free_bytes))
     target_bytes /= 2;
   return target_bytes;
 }
@@ -243,10 +243,8 @@ struct prepared {
   if (!read) return refuse_to_start(vmm::tools::describe(read.trouble));
   into.input = std::move(*read.value);
   for (const char* const policy : {"", "pool"}) {
-    vmm::tools::run_options options;
-    options.policy = policy;
-    options.plays = false;
-    const vmm::tools::run_outcome tried = vmm::tools::run_replay(into.input, options);
+    const vmm::tools::run_outcome tried =
+        vmm::tools::run_replay(into.input, {.policy = policy, .plays = false});
     if (tried.report) continue;
     return tried.is_callers_fault ? refuse_to_start(tried.problem) : fail(tried.problem);
   }
@@ -267,14 +265,13 @@ struct prepared {
   const vmm::tools::trace& input = ready.input;
   const auto replay = [&](const char* policy) {
     progress_line progress{input.events.size()};
-    vmm::tools::run_options options;
-    options.backend = backend;
-    options.device = std::string_view(backend) == "fake" ? 0 : wanted.backend.device;
-    options.policy = policy;
-    options.draw = true;
-    options.record = true;
-    options.progress = [&progress](std::uint64_t done) { progress(done); };
-    return vmm::tools::run_replay(input, options);
+    return vmm::tools::run_replay(
+        input, {.backend = backend,
+                .device = std::string_view(backend) == "fake" ? 0 : wanted.backend.device,
+                .policy = policy,
+                .draw = true,
+                .record = true,
+                .progress = [&progress](std::uint64_t done) { progress(done); }});
   };
   std::printf(
       "\n2. A real workload: every allocation that a training run (%s) made on a GPU, in\n"
@@ -312,6 +309,14 @@ struct prepared {
 
 // ---- the program ---------------------------------------------------------------------
 
+template <class Stage>
+int show(Stage& stage, std::uint64_t last_bytes, const char* backend, const command_line& wanted,
+         prepared& ready) {
+  if (wanted.wished_bytes != 0) last_bytes = wanted.wished_bytes;
+  const int code = show_growth(stage, last_bytes);
+  return code != 0 ? code : show_replay(wanted, ready, backend);
+}
+
 void print_head(const std::string& driver) {
   std::printf("vmm grows memory by mapping, not by copying.\n\nDriver: %s.\n\n", driver.c_str());
 }
@@ -320,10 +325,7 @@ int run_on_gpu(vmm::cuda_driver driver, const command_line& wanted, prepared& re
   print_head(std::string("cuda. There is a GPU here: ") + driver.description().device_name);
   auto stage = demo::gpu_stage::open(driver);
   if (!stage) return fail(vmm::describe(stage.error()));
-  const std::uint64_t bytes =
-      wanted.wished_bytes != 0 ? wanted.wished_bytes : last_target_on_gpu_bytes;
-  if (const int code = show_growth(*stage, bytes); code != 0) return code;
-  return show_replay(wanted, ready, "cuda");
+  return show(*stage, last_target_on_gpu_bytes, "cuda", wanted, ready);
 }
 
 int run_on_level_zero(const command_line& wanted, prepared& ready) {
@@ -331,10 +333,7 @@ int run_on_level_zero(const command_line& wanted, prepared& ready) {
   if (!driver) return fail("no Level Zero device is usable here: " + vmm::describe(driver.error()));
   print_head(std::string("level_zero, on ") + driver->description().device_name);
   const auto stage = std::make_unique<demo::level_zero_stage>(*driver);
-  const std::uint64_t bytes =
-      wanted.wished_bytes != 0 ? wanted.wished_bytes : last_target_on_host_bytes;
-  if (const int code = show_growth(*stage, bytes); code != 0) return code;
-  return show_replay(wanted, ready, "level_zero");
+  return show(*stage, last_target_on_host_bytes, "level_zero", wanted, ready);
 }
 
 int run_on_host(const std::string& reason, const command_line& wanted, prepared& ready) {
@@ -342,10 +341,7 @@ int run_on_host(const std::string& reason, const command_line& wanted, prepared&
   auto driver = vmm::host_driver::open();
   if (!driver) return fail(vmm::describe(driver.error()));
   demo::host_stage stage(*driver);
-  const std::uint64_t bytes =
-      wanted.wished_bytes != 0 ? wanted.wished_bytes : last_target_on_host_bytes;
-  if (const int code = show_growth(stage, bytes); code != 0) return code;
-  return show_replay(wanted, ready, "fake");
+  return show(stage, last_target_on_host_bytes, "fake", wanted, ready);
 }
 
 int run(const command_line& wanted) {

@@ -32,11 +32,10 @@ struct numbers_at {
 /// This machine's memory.
 class host_stage {
  public:
-  using driver_type = vmm::host_driver;
   static constexpr const char* owner = "system, which clears it";
 
   explicit host_stage(vmm::host_driver& driver) : driver_(driver) {}
-  [[nodiscard]] driver_type& driver() { return driver_; }
+  [[nodiscard]] vmm::host_driver& driver() { return driver_; }
 
   [[nodiscard]] vmm::status write(const numbers_at& what) {
     number* const to = what.at.as<number>();
@@ -61,7 +60,6 @@ class host_stage {
 /// A GPU: kernels write and check the numbers.
 class gpu_stage {
  public:
-  using driver_type = vmm::cuda_driver;
   static constexpr const char* owner = "driver";
 
   [[nodiscard]] static vmm::result<gpu_stage> open(vmm::cuda_driver& driver) {
@@ -69,7 +67,7 @@ class gpu_stage {
     if (!kernels) return kernels.error();
     return gpu_stage(driver, std::move(*kernels));
   }
-  [[nodiscard]] driver_type& driver() { return *driver_; }
+  [[nodiscard]] vmm::cuda_driver& driver() { return *driver_; }
 
   [[nodiscard]] vmm::status write(const numbers_at& what) {
     if (auto begun = kernels_.fill(pattern_of(what)); !begun) return begun;
@@ -113,11 +111,10 @@ class gpu_stage {
 /// that was made longer are.
 class level_zero_stage {
  public:
-  using driver_type = vmm::level_zero_driver;
   static constexpr const char* owner = "driver";
 
   explicit level_zero_stage(vmm::level_zero_driver& driver) : driver_(driver) {}
-  [[nodiscard]] driver_type& driver() { return driver_; }
+  [[nodiscard]] vmm::level_zero_driver& driver() { return driver_; }
 
   [[nodiscard]] vmm::status write(const numbers_at& what) {
     vmm::status outcome = synchronize();
@@ -167,8 +164,6 @@ class level_zero_stage {
 template <class Stage>
 class mapping_vector {
  public:
-  using driver_type = Stage::driver_type;
-
   mapping_vector(vmm::manager& memory, Stage&, std::uint64_t most_count)
       : numbers_(memory, most_count) {}
 
@@ -185,9 +180,7 @@ class mapping_vector {
 template <class Stage>
 class copying_vector {
  public:
-  using memory_manager = vmm::manager;
-
-  copying_vector(memory_manager& memory, Stage& stage, std::uint64_t)
+  copying_vector(vmm::manager& memory, Stage& stage, std::uint64_t)
       : memory_(memory), stage_(stage) {}
   copying_vector(const copying_vector&) = delete;
   copying_vector& operator=(const copying_vector&) = delete;
@@ -208,7 +201,7 @@ class copying_vector {
   [[nodiscard]] vmm::address at() const { return at_; }
 
  private:
-  memory_manager& memory_;
+  vmm::manager& memory_;
   Stage& stage_;
   vmm::address at_{};
   std::uint64_t count_ = 0;
@@ -221,8 +214,9 @@ struct growth_times {
 };
 
 /// One round: a full vector doubles; then every number is checked and the new half is written.
-template <class Vector, class Memory, class Stage>
-[[nodiscard]] vmm::result<double> double_once(Memory& memory, Stage& stage, std::uint64_t count) {
+template <class Vector, class Stage>
+[[nodiscard]] vmm::result<double> double_once(vmm::manager& memory, Stage& stage,
+                                              std::uint64_t count) {
   Vector numbers{memory, stage, count};
   const std::uint64_t half = count / 2;
   if (const vmm::status started = numbers.start(half); !started) return started.error();

@@ -155,10 +155,9 @@ class fit_maker {
   void compare() {
     const bool is_torch = from_.form == recording_form::torch_snapshot;
     if (wanted_.is_estimate || !is_torch || segments_.changes.empty()) return;
-    fit_check made;
-    made.allocator = out_.recorded;
-    made.recorded_held_bytes = segments_.held_max_bytes;
-    made.recorded_count = segments_.changes.size();
+    fit_check made{.allocator = out_.recorded,
+                   .recorded_held_bytes = segments_.held_max_bytes,
+                   .recorded_count = segments_.changes.size()};
     caching_device device{.places = segments_.changes};
     if (out_.available_at_oom_bytes) device.limit_bytes = *out_.available_at_oom_bytes;
     say(std::string("check of ") + name_of(out_.recorded));

@@ -98,12 +98,7 @@ std::uint32_t caching_model::pool_of(const caching_request& request, bool is_sma
   const std::uint64_t name = std::uint64_t{request.pool} << 1 | (is_small ? 1 : 0);
   const auto [found, is_new] =
       pool_numbers_.try_emplace(name, static_cast<std::uint32_t>(pools_.size()));
-  if (is_new) {
-    block_pool made;
-    made.owner = request.pool;
-    made.is_small = is_small;
-    pools_.push_back(std::move(made));
-  }
+  if (is_new) pools_.push_back({.owner = request.pool, .is_small = is_small});
   return found->second;
 }
 
@@ -164,13 +159,12 @@ std::uint32_t caching_model::add_segment(const search& wanted) {
     return 0;
   if (uses_expandable(pools_[wanted.pool])) return grow_expandable(wanted);
   if (!charge(wanted.segment_bytes)) return 0;
-  block made;
-  made.base = place(wanted.segment_bytes);
-  made.size_bytes = wanted.segment_bytes;
+  const block made{.base = place(wanted.segment_bytes),
+                   .size_bytes = wanted.segment_bytes,
+                   .segment = static_cast<std::uint32_t>(segments_.size()),
+                   .pool = wanted.pool,
+                   .stream = wanted.stream};
   native_segments_.emplace(made.base, made.base + made.size_bytes);
-  made.segment = static_cast<std::uint32_t>(segments_.size());
-  made.pool = wanted.pool;
-  made.stream = wanted.stream;
   segments_.push_back({made.base, made.size_bytes, 0});
   notify({segment_action::alloc, made.size_bytes, made.base});
   return add_block(made);

@@ -35,10 +35,10 @@ class backward_walk {
   backward_walk(const history& taken, history_account& into) : taken_(taken), into_(into) {
     for (const history_region& each : taken.regions) {
       if (each.kind != history_region_kind::live) continue;
-      known_block block;
-      block.size_bytes = block.asked_bytes = each.where.size_bytes;
-      block.is_last = true;
-      into.live_after.emplace(each.where.base.value, block);
+      const std::uint64_t size = each.where.size_bytes;
+      into.live_after.emplace(
+          each.where.base.value,
+          known_block{.size_bytes = size, .asked_bytes = size, .is_last = true});
     }
     for (const history_mapping& each : taken.mappings)
       if (!each.is_stale) into.mapped_after.emplace(each.where.base.value, each.where.size_bytes);

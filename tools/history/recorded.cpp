@@ -134,14 +134,12 @@ class recorded_history {
   void add_live_before() {
     for (const auto& [at, block] : live_blocks_) {
       if (block->context == 0 || is_freed_.contains(at) || last_allocation_.contains(at)) continue;
-      recorded_event made;
-      made.context = block->context;
-      history_event event;
-      event.at = {at};
-      event.size_bytes = block->size_bytes;
-      event.detail = block->asked_bytes != 0 ? block->asked_bytes : block->size_bytes;
-      event.kind = history_kind::allocated;
-      name(made, event);
+      history_event event{
+          .at = {at},
+          .size_bytes = block->size_bytes,
+          .detail = block->asked_bytes != 0 ? block->asked_bytes : block->size_bytes,
+          .kind = history_kind::allocated};
+      name({.context = block->context}, event);
       out_.events.push_back(event);
     }
   }
@@ -214,10 +212,7 @@ class recorded_history {
     } else {
       add(from.at, from.size_bytes);
     }
-    history_event total;
-    total.time_ns = made.time_ns;
-    total.kind = history_kind::footprint;
-    out_.events.push_back(total);
+    out_.events.push_back({.time_ns = made.time_ns, .kind = history_kind::footprint});
   }
   // The memory held before the first event, from that held after the last.
   void count_footprint() {

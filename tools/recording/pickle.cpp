@@ -20,57 +20,14 @@ namespace vmm::tools {
 
 namespace {
 
-// Keys and words of a snapshot that the reader uses, with the numbers of their texts.
-enum word : std::uint32_t {
-  w_none,
-  w_action,
-  w_addr,
-  w_device_free,
-  w_size,
-  w_stream,
-  w_frames,
-  w_time_us,
-  w_user_metadata,
-  w_category,
-  w_pool_id,
-  w_address,
-  w_total_size,
-  w_blocks,
-  w_device,
-  w_segment_pool_id,
-  w_segment_type,
-  w_is_expandable,
-  w_state,
-  w_requested_size,
-  w_history,
-  w_real_size,
-  w_filename,
-  w_name,
-  w_line,
-  w_stage,
-  w_segments,
-  w_device_traces,
-  w_allocator_settings,
-  w_external_annotations,
-  key_count,
-  w_alloc = key_count,
-  w_free_requested,
-  w_free_completed,
-  w_free,
-  w_segment_alloc,
-  w_segment_free,
-  w_segment_map,
-  w_segment_unmap,
-  w_oom,
-  w_snapshot,
-  w_start,
-};
+// Keys and words of a snapshot that the reader uses. A word's number, from 1 on, is its text's.
+using word = std::uint32_t;
 constexpr std::string_view words =
     "action addr device_free size stream frames time_us user_metadata category pool_id "
     "address total_size blocks device segment_pool_id segment_type is_expandable state "
     "requested_size history real_size filename name line stage segments device_traces "
     "allocator_settings external_annotations alloc free_requested free_completed free "
-    "segment_alloc segment_free segment_map segment_unmap oom snapshot START";
+    "segment_alloc segment_free segment_map segment_unmap oom snapshot";
 
 /// The part of a text with this number, from 0 on.
 [[nodiscard]] constexpr std::string_view part_of(std::string_view text, char mark,
@@ -78,7 +35,14 @@ constexpr std::string_view words =
   for (; number > 0; --number) text.remove_prefix(text.find(mark) + 1);
   return text.substr(0, text.find(mark));
 }
-static_assert(part_of(words, ' ', w_snapshot - 1) == "snapshot");
+/// The number of a word. One that is not there does not compile.
+consteval word operator""_w(const char* text, std::size_t size) {
+  word number = 1;
+  while (part_of(words, ' ', number - 1) != std::string_view(text, size)) ++number;
+  return number;
+}
+constexpr word key_count = "alloc"_w;  // the keys stand before it
+constexpr word no_word = 0;
 
 enum class kind : std::uint8_t {
   none,
@@ -160,33 +124,33 @@ struct field_rule {
   kind what;
   bool is_required;
 };
-constexpr std::array<field_rule, 8> event_rules{{{w_action, kind::text, true},
-                                                 {w_addr, kind::number, true},
-                                                 {w_device_free, kind::number, true},
-                                                 {w_size, kind::number, true},
-                                                 {w_stream, kind::number, true},
-                                                 {w_time_us, kind::number, false},
-                                                 {w_pool_id, kind::pair, false},
-                                                 {w_frames, kind::stack, false}}};
-constexpr std::array<field_rule, 6> block_rules{{{w_address, kind::number, false},
-                                                 {w_size, kind::number, true},
-                                                 {w_requested_size, kind::number, false},
-                                                 {w_state, kind::text, true},
-                                                 {w_frames, kind::stack, false},
-                                                 {w_history, kind::old_entry, false}}};
-constexpr std::array<field_rule, 8> segment_rules{{{w_address, kind::number, true},
-                                                   {w_total_size, kind::number, true},
-                                                   {w_device, kind::number, false},
-                                                   {w_stream, kind::number, false},
-                                                   {w_segment_pool_id, kind::pair, false},
-                                                   {w_segment_type, kind::text, false},
-                                                   {w_is_expandable, kind::number, false},
-                                                   {w_blocks, kind::blocks, false}}};
+constexpr std::array<field_rule, 8> event_rules{{{"action"_w, kind::text, true},
+                                                 {"addr"_w, kind::number, true},
+                                                 {"device_free"_w, kind::number, true},
+                                                 {"size"_w, kind::number, true},
+                                                 {"stream"_w, kind::number, true},
+                                                 {"time_us"_w, kind::number, false},
+                                                 {"pool_id"_w, kind::pair, false},
+                                                 {"frames"_w, kind::stack, false}}};
+constexpr std::array<field_rule, 6> block_rules{{{"address"_w, kind::number, false},
+                                                 {"size"_w, kind::number, true},
+                                                 {"requested_size"_w, kind::number, false},
+                                                 {"state"_w, kind::text, true},
+                                                 {"frames"_w, kind::stack, false},
+                                                 {"history"_w, kind::old_entry, false}}};
+constexpr std::array<field_rule, 8> segment_rules{{{"address"_w, kind::number, true},
+                                                   {"total_size"_w, kind::number, true},
+                                                   {"device"_w, kind::number, false},
+                                                   {"stream"_w, kind::number, false},
+                                                   {"segment_pool_id"_w, kind::pair, false},
+                                                   {"segment_type"_w, kind::text, false},
+                                                   {"is_expandable"_w, kind::number, false},
+                                                   {"blocks"_w, kind::blocks, false}}};
 
-/// Of a record: the field with a value of another kind than `expected`. w_none: the record itself.
+/// Of a record: the field with a value of another kind than `expected`. no_word: the record itself.
 struct damage {
   value found{};
-  word field = w_none;
+  word field = no_word;
   kind expected = kind::none;
   bool is_missing = false;
 };
@@ -209,7 +173,7 @@ static_assert(name_of({0, kind::traces}) == "a list of lists of events");
 class pickle_machine {
  public:
   pickle_machine(byte_reader& from, recording& into) : from_(from), into_(into), tables_(into) {
-    for (std::size_t i = 0; i < w_start; ++i) (void)tables_.text(part_of(words, ' ', i));
+    for (std::size_t i = 0; i < "snapshot"_w; ++i) (void)tables_.text(part_of(words, ' ', i));
   }
 
   // Empty, or what is wrong.
@@ -480,7 +444,7 @@ class pickle_machine {
       case kind::event: return extend(into_.events);
       case kind::block: return extend(into_.blocks);
       case kind::segment: return extend(into_.segments);
-      case kind::annotation: return extend(into_.annotations);
+      case kind::annotation: return;  // nothing of it is kept
       default: return extend(old_entries_);
     }
   }
@@ -535,8 +499,8 @@ class pickle_machine {
   }
   // Whether it has become an event, a frame, a block, a segment or an annotation.
   [[nodiscard]] static bool is_record(const container& from) noexcept {
-    for (const word each :
-         {w_action, w_addr, w_filename, w_state, w_requested_size, w_total_size, w_stage})
+    for (const word each : {"action"_w, "addr"_w, "filename"_w, "state"_w, "requested_size"_w,
+                            "total_size"_w, "stage"_w})
       if (has_key(from, each)) return true;
     return false;
   }
@@ -556,29 +520,24 @@ class pickle_machine {
   [[nodiscard]] value dict_value(const container& from) {
     fields& of = fields_;
     read_fields(from, of);
-    const bool has_place = of[w_addr].what != kind::none && of[w_real_size].what == kind::none;
-    if (has_place || of[w_action].what != kind::none) return add_event(from, of);
-    if (of[w_filename].what == kind::text) {
-      const recorded_frame made{text_of(of[w_filename]), text_of(of[w_name]),
-                                static_cast<std::uint32_t>(number_of(of[w_line]))};
+    const bool has_place = of["addr"_w].what != kind::none && of["real_size"_w].what == kind::none;
+    if (has_place || of["action"_w].what != kind::none) return add_event(from, of);
+    if (of["filename"_w].what == kind::text) {
+      const recorded_frame made{text_of(of["filename"_w]), text_of(of["name"_w]),
+                                static_cast<std::uint32_t>(number_of(of["line"_w]))};
       return {tables_.frame(made), kind::frame};
     }
-    if (of[w_total_size].what != kind::none || of[w_blocks].what != kind::none)
+    if (of["total_size"_w].what != kind::none || of["blocks"_w].what != kind::none)
       return add_segment(from, of);
-    if (of[w_state].what != kind::none || of[w_requested_size].what != kind::none)
+    if (of["state"_w].what != kind::none || of["requested_size"_w].what != kind::none)
       return add_block(from, of);
-    if (of[w_stage].what == kind::text) {
-      if (into_.annotations.size() >= recording_limits::events) fail(too_much);
-      into_.annotations.push_back({tables_.time(number_of(of[w_time_us])), text_of(of[w_name]),
-                                   of[w_stage].payload == w_start});
-      return {into_.annotations.size() - 1, kind::annotation};
-    }
-    if (of[w_real_size].what == kind::number) {
+    if (of["stage"_w].what == kind::text) return {0, kind::annotation};
+    if (of["real_size"_w].what == kind::number) {
       if (old_entries_.size() >= recording_limits::events) fail(too_much);
-      old_entries_.push_back({number_of(of[w_real_size]), stack_of(of[w_frames])});
+      old_entries_.push_back({number_of(of["real_size"_w]), stack_of(of["frames"_w])});
       return {old_entries_.size() - 1, kind::old_entry};
     }
-    if (has_key(from, w_segments) || has_key(from, w_device_traces)) {
+    if (has_key(from, "segments"_w) || has_key(from, "device_traces"_w)) {
       root_ = of;
       has_root_ = true;
       return {other_value, kind::other};
@@ -602,8 +561,10 @@ class pickle_machine {
   // In the place of a value of a list whose other values are records of this kind.
   [[nodiscard]] value damaged_record(kind what, const value& found) {
     if (damages_.size() >= recording_limits::events) fail(too_much);
-    damages_.push_back({found, w_none, what, false});
-    const std::uint64_t number = damages_.size();
+    damages_.push_back({found, no_word, what, false});
+    return add_damaged(what, damages_.size());
+  }
+  [[nodiscard]] value add_damaged(kind what, std::uint64_t number) {
     switch (what) {
       case kind::event:
         into_.events.push_back({.at = number, .action = recorded_action::damaged});
@@ -614,9 +575,7 @@ class pickle_machine {
       case kind::segment:
         into_.segments.push_back({.base = number, .is_damaged = true});
         return {into_.segments.size() - 1, what};
-      case kind::annotation:
-        into_.annotations.emplace_back();
-        return {into_.annotations.size() - 1, what};
+      case kind::annotation: return {0, what};
       default: old_entries_.emplace_back(); return {old_entries_.size() - 1, what};
     }
   }
@@ -626,40 +585,38 @@ class pickle_machine {
       return {};
     }
     recorded_event made;
-    made.action = action_of(static_cast<std::uint32_t>(of[w_action].payload));
+    made.action = action_of(static_cast<std::uint32_t>(of["action"_w].payload));
     const bool is_oom = made.action == recorded_action::oom;
     // Later versions may record actions with other fields.
-    const bool is_known = of[w_action].what != kind::text || made.action != recorded_action::other;
+    const bool is_known =
+        of["action"_w].what != kind::text || made.action != recorded_action::other;
     const std::span<const field_rule> rules(event_rules);
-    const std::uint64_t damage_number =
-        find_damage(from, of, is_known ? rules : rules.first(1), is_oom ? w_addr : w_device_free);
-    if (damage_number != 0) {
-      into_.events.push_back({.at = damage_number, .action = recorded_action::damaged});
-      return {into_.events.size() - 1, kind::event};
-    }
-    made.at = number_of(of[is_oom ? w_device_free : w_addr]);
-    made.size_bytes = number_of(of[w_size]);
-    made.time_us = of[w_time_us].what == kind::number ? tables_.time(of[w_time_us].payload) : 0;
-    made.stream = tables_.stream(number_of(of[w_stream]));
-    const std::uint32_t category = text_of(of[w_category]);
+    const std::uint64_t damage_number = find_damage(from, of, is_known ? rules : rules.first(1),
+                                                    is_oom ? "addr"_w : "device_free"_w);
+    if (damage_number != 0) return add_damaged(kind::event, damage_number);
+    made.at = number_of(of[is_oom ? "device_free"_w : "addr"_w]);
+    made.size_bytes = number_of(of["size"_w]);
+    made.time_us = of["time_us"_w].what == kind::number ? tables_.time(of["time_us"_w].payload) : 0;
+    made.stream = tables_.stream(number_of(of["stream"_w]));
+    const std::uint32_t category = text_of(of["category"_w]);
     made.context = tables_.context(
-        {stack_of(of[w_frames]), category != 0 ? category : text_of(of[w_user_metadata])});
-    made.pool = pool_of(of[w_pool_id]);
+        {stack_of(of["frames"_w]), category != 0 ? category : text_of(of["user_metadata"_w])});
+    made.pool = pool_of(of["pool_id"_w]);
     into_.events.push_back(made);
     return {into_.events.size() - 1, kind::event};
   }
   [[nodiscard]] static recorded_action action_of(std::uint32_t text) noexcept {
     switch (text) {
-      case w_alloc: return recorded_action::alloc;
-      case w_free_requested: return recorded_action::free_requested;
-      case w_free:
-      case w_free_completed: return recorded_action::free_completed;
-      case w_segment_alloc: return recorded_action::segment_alloc;
-      case w_segment_free: return recorded_action::segment_free;
-      case w_segment_map: return recorded_action::segment_map;
-      case w_segment_unmap: return recorded_action::segment_unmap;
-      case w_oom: return recorded_action::oom;
-      case w_snapshot: return recorded_action::snapshot;
+      case "alloc"_w: return recorded_action::alloc;
+      case "free_requested"_w: return recorded_action::free_requested;
+      case "free"_w:
+      case "free_completed"_w: return recorded_action::free_completed;
+      case "segment_alloc"_w: return recorded_action::segment_alloc;
+      case "segment_free"_w: return recorded_action::segment_free;
+      case "segment_map"_w: return recorded_action::segment_map;
+      case "segment_unmap"_w: return recorded_action::segment_unmap;
+      case "oom"_w: return recorded_action::oom;
+      case "snapshot"_w: return recorded_action::snapshot;
       default: return recorded_action::other;
     }
   }
@@ -668,22 +625,20 @@ class pickle_machine {
       fail(too_much);
       return {};
     }
-    if (const std::uint64_t number = find_damage(from, of, block_rules, w_none); number != 0) {
-      into_.blocks.push_back({.base = number, .state = block_state::damaged});
-      return {into_.blocks.size() - 1, kind::block};
-    }
+    if (const std::uint64_t number = find_damage(from, of, block_rules, no_word); number != 0)
+      return add_damaged(kind::block, number);
     recorded_block made;
-    made.base = number_of(of[w_address]);
-    made.size_bytes = number_of(of[w_size]);
-    made.asked_bytes = number_of(of[w_requested_size]);
-    std::uint32_t stack = stack_of(of[w_frames]);
-    if (of[w_history].what == kind::old_entry) {
-      const old_history& old = old_entries_[of[w_history].payload];
+    made.base = number_of(of["address"_w]);
+    made.size_bytes = number_of(of["size"_w]);
+    made.asked_bytes = number_of(of["requested_size"_w]);
+    std::uint32_t stack = stack_of(of["frames"_w]);
+    if (of["history"_w].what == kind::old_entry) {
+      const old_history& old = old_entries_[of["history"_w].payload];
       if (made.asked_bytes == 0) made.asked_bytes = old.asked_bytes;
       if (stack == 0) stack = old.stack;
     }
-    made.context = tables_.context({stack, text_of(of[w_user_metadata])});
-    const std::string_view state = into_.text(text_of(of[w_state]));
+    made.context = tables_.context({stack, text_of(of["user_metadata"_w])});
+    const std::string_view state = into_.text(text_of(of["state"_w]));
     if (state == "active_allocated") made.state = block_state::live;
     if (state == "active_pending_free" || state == "active_awaiting_free")
       made.state = block_state::pending;
@@ -695,20 +650,18 @@ class pickle_machine {
       fail(too_much);
       return {};
     }
-    if (const std::uint64_t number = find_damage(from, of, segment_rules, w_none); number != 0) {
-      into_.segments.push_back({.base = number, .is_damaged = true});
-      return {into_.segments.size() - 1, kind::segment};
-    }
+    if (const std::uint64_t number = find_damage(from, of, segment_rules, no_word); number != 0)
+      return add_damaged(kind::segment, number);
     recorded_segment made;
-    made.base = number_of(of[w_address]);
-    made.size_bytes = number_of(of[w_total_size]);
-    made.device = number_of(of[w_device]);
-    made.stream = tables_.stream(number_of(of[w_stream]));
-    made.pool = pool_of(of[w_segment_pool_id]);
-    made.is_small = into_.text(text_of(of[w_segment_type])) == "small";
-    made.is_expandable = number_of(of[w_is_expandable]) != 0;
-    if (of[w_blocks].what == kind::blocks) {
-      const recorded_range blocks = range_of(of[w_blocks]);
+    made.base = number_of(of["address"_w]);
+    made.size_bytes = number_of(of["total_size"_w]);
+    made.device = number_of(of["device"_w]);
+    made.stream = tables_.stream(number_of(of["stream"_w]));
+    made.pool = pool_of(of["segment_pool_id"_w]);
+    made.is_small = into_.text(text_of(of["segment_type"_w])) == "small";
+    made.is_expandable = number_of(of["is_expandable"_w]) != 0;
+    if (of["blocks"_w].what == kind::blocks) {
+      const recorded_range blocks = range_of(of["blocks"_w]);
       made.first_block = static_cast<std::uint32_t>(blocks.first);
       made.block_count = static_cast<std::uint32_t>(blocks.count);
       std::uint64_t at = made.base;
@@ -756,24 +709,24 @@ class pickle_machine {
     if (!has_root_)
       return "the pickle has no segments and device_traces: it is not a memory snapshot of PyTorch";
     for (const auto& [field, expected] :
-         {std::pair{w_segments, kind::segments}, std::pair{w_device_traces, kind::traces}}) {
+         {std::pair{"segments"_w, kind::segments}, std::pair{"device_traces"_w, kind::traces}}) {
       const value& found = root_[field];
       const bool is_list = found.what == expected || found.what == kind::empty_list;
       if (!is_list)
         return describe("the dictionary", {found, field, expected, found.what == kind::none});
     }
-    if (root_[w_device_traces].what == kind::traces) {
-      const recorded_range traces = range_of(root_[w_device_traces]);
+    if (root_["device_traces"_w].what == kind::traces) {
+      const recorded_range traces = range_of(root_["device_traces"_w]);
       const auto begin = traces_.begin() + static_cast<std::ptrdiff_t>(traces.first);
       into_.traces.assign(begin, begin + static_cast<std::ptrdiff_t>(traces.count));
     }
     if (std::string problem = find_damaged_event(); !problem.empty()) return problem;
-    if (root_[w_segments].what == kind::segments) {
-      std::string problem = find_damaged_segment(range_of(root_[w_segments]), "segments");
+    if (root_["segments"_w].what == kind::segments) {
+      std::string problem = find_damaged_segment(range_of(root_["segments"_w]), "segments");
       if (!problem.empty()) return problem;
     }
-    into_.has_annotation_list = root_[w_external_annotations].what != kind::none;
-    if (root_[w_allocator_settings].what == kind::map) into_.settings = std::move(settings_);
+    into_.has_annotation_list = root_["external_annotations"_w].what != kind::none;
+    if (root_["allocator_settings"_w].what == kind::map) into_.settings = std::move(settings_);
     return "";
   }
 
@@ -816,7 +769,7 @@ class pickle_machine {
     if (what.found.what == kind::text)
       found += " ('" + into_.text(text_of(what.found)).substr(0, 40) + "')";
     std::string out = "a memory snapshot of PyTorch that is damaged: " + place;
-    if (what.field == w_none) {
+    if (what.field == no_word) {
       out += " is " + found;
     } else {
       out += std::string(what.is_missing ? " has no '" : " has '") + into_.text(what.field) + "'";

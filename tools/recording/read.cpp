@@ -122,10 +122,8 @@ void add_trace(const trace& from, recording& into) {
   std::size_t mark = 0;
   const auto add_iterations = [&](std::size_t index) {
     for (; mark < from.iterations.size() && from.iterations[mark].first_event <= index; ++mark) {
-      recorded_event made;
-      made.action = recorded_action::iteration;
-      made.size_bytes = from.iterations[mark].number;
-      into.events.push_back(made);
+      into.events.push_back(
+          {.size_bytes = from.iterations[mark].number, .action = recorded_action::iteration});
     }
   };
   into.events.reserve(from.events.size() + from.iterations.size());
@@ -163,11 +161,9 @@ class history_converter {
     whole.first_block = static_cast<std::uint32_t>(into_.blocks.size());
     for (const history_region& each : from.regions) {
       if (each.kind != history_region_kind::live) continue;
-      recorded_block block;
-      block.base = each.where.base.value;
-      block.size_bytes = each.where.size_bytes;
-      block.state = block_state::live;
-      into_.blocks.push_back(block);
+      into_.blocks.push_back({.base = each.where.base.value,
+                              .size_bytes = each.where.size_bytes,
+                              .state = block_state::live});
     }
     whole.block_count = static_cast<std::uint32_t>(into_.blocks.size()) - whole.first_block;
     whole.size_bytes = mapped_at_start(from);

@@ -81,12 +81,6 @@ export struct recorded_segment {
   bool is_expandable = false;
   bool is_damaged = false;
 };
-/// The scope of a record_function, or a part of it that a ring has kept.
-export struct recorded_annotation {
-  std::uint64_t time_us = 0;
-  std::uint32_t name = 0;
-  bool is_start = false;
-};
 /// Records [first, first + count) of a table.
 export struct recorded_range {
   std::uint64_t first = 0;
@@ -115,7 +109,6 @@ export struct recording {
   std::deque<std::string> texts = std::deque<std::string>(1);
   std::vector<std::uint64_t> streams = std::vector<std::uint64_t>(1);
   std::vector<std::pair<std::uint64_t, std::uint64_t>> pools{{0, 0}};
-  std::vector<recorded_annotation> annotations{};
   std::vector<recorded_setting> settings{};
   std::uint64_t time_origin_us = 0;
   bool has_annotation_list = false;       ///< since PyTorch 2.5, with annotations or without

@@ -84,55 +84,57 @@ class call_watch {
   meter_reading seen_;
 };
 
-class host_ground {
+/// A driver that is watched.
+template <class Driver>
+class watched_ground {
  public:
-  using driver_type = observed_backend<host_driver, call_watch>;
   static constexpr bool is_virtual = false;
 
-  explicit host_ground(host_driver driver) : driver_(std::move(driver), watch_) {}
+  explicit watched_ground(Driver driver) : driver_(std::move(driver), watch_) {}
+  [[nodiscard]] auto& driver() noexcept { return driver_; }
+  [[nodiscard]] meter_reading read() const { return watch_->seen(); }
+
+ private:
+  std::shared_ptr<call_watch> watch_ = std::make_shared<call_watch>();
+  observed_backend<Driver, call_watch> driver_;
+};
+
+class host_ground : public watched_ground<host_driver> {
+ public:
+  using watched_ground::watched_ground;
   [[nodiscard]] static result<std::unique_ptr<host_ground>> open(const run_options&) {
     result<host_driver> driver = host_driver::open({.commit = commit_mode::lazy});
     if (!driver) return driver.error();
     return std::make_unique<host_ground>(std::move(*driver));
   }
-  [[nodiscard]] driver_type& driver() noexcept { return driver_; }
-  [[nodiscard]] meter_reading read() const { return watch_->seen(); }
   void annotate(replay_report& report) {
     report.notes.emplace_back(
         "host memory is committed lazily and never touched: times are of calls, not of memory");
-    const result<memory_info> memory = driver_.driver().query_memory(host());
+    const result<memory_info> memory = driver().driver().query_memory(host());
     if (memory && report.peak_reserved_bytes > memory->total_bytes) {
       report.notes.push_back("the peak is more than this machine's " +
                              show_bytes(memory->total_bytes) + ": only lazy commit can hold it");
     }
   }
   [[nodiscard]] std::string complaint() {
-    return driver_.driver().resource_counts().empty() ? ""
-                                                      : "the driver still holds memory afterwards";
+    return driver().driver().resource_counts().empty() ? ""
+                                                       : "the driver still holds memory afterwards";
   }
-
- private:
-  std::shared_ptr<call_watch> watch_ = std::make_shared<call_watch>();
-  driver_type driver_;
 };
 
 /// A GPU. Streams carry no work here, so that times are of calls alone.
 template <class Driver>
-class gpu_ground {
+class gpu_ground : public watched_ground<Driver> {
  public:
-  using driver_type = observed_backend<Driver, call_watch>;
-  static constexpr bool is_virtual = false;
-
-  explicit gpu_ground(Driver driver) : driver_(std::move(driver), watch_) {}
+  using watched_ground<Driver>::watched_ground;
   [[nodiscard]] static result<std::unique_ptr<gpu_ground>> open(const run_options& options) {
     result<Driver> driver = Driver::open({.device = options.device});
     if (!driver) return driver.error();
     return std::make_unique<gpu_ground>(std::move(*driver));
   }
-  [[nodiscard]] driver_type& driver() noexcept { return driver_; }
-  [[nodiscard]] meter_reading read() const { return watch_->seen(); }
   void annotate(replay_report& report) {
-    report.notes.push_back(std::string("device: ") + driver_.driver().description().device_name);
+    report.notes.push_back(std::string("device: ") +
+                           this->driver().driver().description().device_name);
   }
   [[nodiscard]] std::string complaint() { return ""; }
 
@@ -141,13 +143,9 @@ class gpu_ground {
   [[nodiscard]] std::uint64_t free_bytes()
     requires std::same_as<Driver, cuda_driver>
   {
-    const result<memory_info> memory = driver_.driver().query_memory(driver_.home());
+    const result<memory_info> memory = this->driver().driver().query_memory(this->driver().home());
     return memory ? memory->free_bytes : 0;
   }
-
- private:
-  std::shared_ptr<call_watch> watch_ = std::make_shared<call_watch>();
-  driver_type driver_;
 };
 
 // ---- the allocators under test ------------------------------------------------------------------
