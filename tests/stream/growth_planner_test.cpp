@@ -282,8 +282,8 @@ TEST(MoveBudget, RaisesTheHeadroomBetweenABudgetAndTwiceThat) {
   }
 }
 
-// Neither a driver that is slow for a time nor an hour in which the process is stopped while it maps
-// costs memory for good.
+// Neither a driver that is slow for a time nor a process that is stopped while it maps costs memory
+// for good.
 TEST(MoveBudget, AMoveCostsAtMostWhatAnIdleDriverTakes) {
   for (const std::uint64_t move_ns : {32'001ull, 80'000ull, 3'600'000'000'000ull}) {
     move_budget spent;
