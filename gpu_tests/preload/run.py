@@ -300,8 +300,9 @@ def compare(bench, program, seen):
 def check_all(bench, chosen):
     """Steps 2 and 3; the rows of their table."""
     seen = {each.name: {} for each in chosen}
-    both = ("plain", "plain again", *modes)
-    jobs = [(x, mode) for x in chosen if not x.alone for mode in (*both, *x.extra)]
+    common = ("plain", "plain again", *modes)
+    together = [each for each in chosen if not each.alone]
+    jobs = [(each, mode) for each in together for mode in (*common, *each.extra)]
 
     def one(job):
         if bench.left() < 5:

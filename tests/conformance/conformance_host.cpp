@@ -51,7 +51,7 @@ struct host_any : host_factory {
   static opened<driver> make() {
     auto inside = open_host({});
     if (!inside.driver) return {std::nullopt, inside.why_not};
-    return {*vmm::any_backend::own(std::move(*inside.driver)), {}};
+    return {vmm::any_backend::own(std::move(*inside.driver)).value(), {}};
   }
   static bool nothing_left(driver& made) {
     return made.get_if<vmm::host_driver>()->resource_counts().empty();

@@ -23,7 +23,7 @@ struct market_host {
     auto tenant =
         market_test::open_host_tenant(market_test::options_of(owner, name), 2'000'000'000);
     if (!tenant) return {std::nullopt, vmm::describe(tenant.error())};
-    return {*vmm::any_backend::own(std::move(*tenant)), {}};
+    return {vmm::any_backend::own(std::move(*tenant)).value(), {}};
   }
   static conformance::unseen unseen() { return {}; }
   static bool nothing_left(driver& made) {
@@ -45,7 +45,7 @@ struct market_fake {
   static constexpr bool memory_is_ours_alone = true;
 
   static opened<driver> make() {
-    return {*vmm::any_backend::own(market_test::fake_tenant(4 * GiB, {}, Plays())), {}};
+    return {vmm::any_backend::own(market_test::fake_tenant(4 * GiB, {}, Plays())).value(), {}};
   }
   static bool nothing_left(driver& made) {
     auto* const tenant = made.get_if<vmm::tenant_driver>();

@@ -159,6 +159,7 @@ class recording_driver : public vmm::observed_backend<vmm::fake_driver, call_rec
     return const_cast<recording_driver*>(this)->driver();
   }
 };
+
 /// How a program ended: its statistics as text, and the figures of them that its line has.
 struct seen_end {
   std::string text;

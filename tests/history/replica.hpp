@@ -16,6 +16,9 @@ struct replica : moment {
       const bool is_of_pins = each.kind == vmm::history_kind::pinned ||
                               each.kind == vmm::history_kind::unpinned ||
                               each.kind == vmm::history_kind::free_pinned;
+      // A range whose growth failed is not in these histories.
+      if (each.kind == vmm::history_kind::unmapped)
+        EXPECT_TRUE(stale.contains(each.at.value)) << "what is unmapped was not stale";
       if (!is_of_pins) apply({each.kind, {each.at, each.size_bytes}, {}, each.detail});
     }
     EXPECT_EQ(wrong, "");

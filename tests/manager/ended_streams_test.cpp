@@ -120,6 +120,7 @@ TEST_F(EndedManager, ItsBlockGrowsIntoMemoryOfANewStreamOfTheSameHandle) {
     ASSERT_TRUE(is_freed_on_it ? managed->free(other, second) : managed->free(other));
     ASSERT_TRUE(managed->resize({.at = at, .size_bytes = 24 * MiB, .may_move = false}));
     use(at + 8 * MiB, 16 * MiB, lasting);
+    ASSERT_TRUE(managed->free(at, lasting));
     ASSERT_TRUE(driver.destroy_stream(second));
   }
 }

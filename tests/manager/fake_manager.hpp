@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A manager on the fake driver with three streams, which ends the process at a misuse. After every
-// test, and before another manager, the validator passes, live blocks are freed, and the driver's
-// resource counts are zero. It imports what it uses, so it is the last include of a file, except
-// others with imports.
+// test, and before another manager, the validator passes, with live blocks and after they are
+// freed, and the driver's resource counts are zero. It imports what it uses, so it is the last
+// include of a file, except others with imports.
 #pragma once
 
 #include "../support/fake_device.hpp"
@@ -39,6 +39,7 @@ struct FakeManager : testing::Test {
     if (managed != nullptr) {
       EXPECT_TRUE(managed->validate());
       free_all();
+      EXPECT_TRUE(managed->validate());
     }
     managed.reset();
     for (vmm::stream_handle& each : streams)

@@ -312,8 +312,9 @@ TEST_F(Place, NamesThatAreNoneAreRefused) {
   EXPECT_EQ(share_listener::open(long_path).error().detail,
             "a socket's path ends in a name of at most 63 bytes, not 64: '" + long_path + "'");
   const auto endless = share_channel::connect("/" + std::string(5000, 'y'), options_of(1));
-  EXPECT_TRUE(
-      contains(endless.error().detail, "a socket's path has at most 4095 bytes, not 5001: '/yyy"));
+  EXPECT_TRUE(std::string_view(endless.error().detail)
+                  .starts_with("a socket's path has at most 4095 bytes, not 5001: '/yyy"))
+      << endless.error().detail;
   const std::string named = ": '" + path("absent") + "'";
   const auto absent = share_channel::connect(path("absent"), options_of(1));
   EXPECT_TRUE(contains(absent.error().detail, named));
@@ -335,7 +336,8 @@ TEST_F(Place, ASecretLiesInAPrivateFile) {
   EXPECT_EQ(code(store(32, 0602)), errc::not_permitted);
   const auto says = [&](const auto& read, const char* what) {
     const std::string detail = read ? "" : read.error().detail;
-    EXPECT_TRUE(contains(detail, what) && contains(detail, path("")));
+    EXPECT_TRUE(contains(detail, what));
+    EXPECT_TRUE(contains(detail, path("")));
   };
   EXPECT_EQ(code(store(31, 0600)), errc::invalid_argument);
   EXPECT_EQ(code(store(33, 0600)), errc::invalid_argument);

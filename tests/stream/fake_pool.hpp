@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A stream pool on the fake driver with two streams. After every test, and before another pool, the
-// pool's validator passes and its live blocks are freed; after every test the driver's resource
-// counts are zero, and it has seen no misuse. It imports what it uses, so it is the last include of
-// a file.
+// pool's validator passes, with its live blocks and after they are freed; after every test the
+// driver's resource counts are zero, and it has seen no misuse. It imports what it uses, so it is
+// the last include of a file.
 #pragma once
 
 #include "../support/fake_device.hpp"
@@ -46,6 +46,7 @@ struct FakePool : FakeDevice {
     validate();
     EXPECT_TRUE(driver.finish_all());
     free_all();
+    validate();
     managed.reset();
   }
   void free_all() {

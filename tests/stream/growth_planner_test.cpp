@@ -34,15 +34,18 @@ pool_setup setup_with(std::uint64_t segment_bytes, std::uint64_t handle_bytes) {
   return how;
 }
 
-// How much a new pool would create for a MiB, and in handles of which size, in MiB.
-std::pair<std::uint32_t, std::uint32_t> created_for_a_mib(const pool_setup& how,
-                                                          const growth_effort& effort) {
+struct creation {
+  std::uint32_t granules = 0;
+  std::uint32_t handle_granules = 0;
+};
+// How much a new pool would create for a MiB, and in handles of which size.
+creation created_for_a_mib(const pool_setup& how, const growth_effort& effort) {
   pool_state state{how};
   EXPECT_TRUE(state.add_segment({{}, {base, how.segment_bytes}}));
   const std::uint32_t stream = *stream_memory(state).add_stream(static_cast<stream_handle>(1));
   growth_planner planner(state);
   auto plan = *planner.plan({MiB_granules, stream}, effort);
-  const std::pair created{plan.create_granules / MiB_granules, plan.handle_granules / MiB_granules};
+  const creation created{plan.create_granules, plan.handle_granules};
   growth_commit(state).abandon(plan, 0);
   EXPECT_TRUE(state_audit(state).validate());
   state_end(state).release_all();
@@ -197,9 +200,9 @@ TEST_F(PlannerTest, CreatesNoMoreThanIsNeededWhereThatIsAsked) {
   how.policy.headroom = 100;
   how.policy.tuning.growth_share = 1;
   growth_effort effort{.held_bytes = 32 * MiB};
-  EXPECT_EQ(created_for_a_mib(how, effort).first, 32u) << "as much again";
+  EXPECT_EQ(created_for_a_mib(how, effort).granules, 32 * MiB_granules) << "as much again";
   effort.needed_only = true;
-  EXPECT_EQ(created_for_a_mib(how, effort).first, 2u) << "a page";
+  EXPECT_EQ(created_for_a_mib(how, effort).granules, 2 * MiB_granules) << "a page";
 }
 
 TEST_F(PlannerTest, ContinuesFreeMemoryAtTheEnd) {
@@ -233,9 +236,10 @@ TEST(Planner, CreatesMoreAndInLargerHandlesTheMoreIsThere) {
     pool_setup how = setup_with(1024 * MiB, 16 * MiB);
     how.policy.tuning.small_handle_bytes = 0;
     how.policy.tuning.slack_bytes = each.has_headroom ? 4096 * MiB : 0;
-    const auto created = created_for_a_mib(
+    const creation created = created_for_a_mib(
         how, {.use_all_free = each.is_short, .held_bytes = each.footprint_mib * MiB});
-    EXPECT_EQ(created, std::pair(each.create_mib, each.handle_mib));
+    EXPECT_EQ(created.granules, each.create_mib * MiB_granules);
+    EXPECT_EQ(created.handle_granules, each.handle_mib * MiB_granules);
   }
 }
 
@@ -255,8 +259,9 @@ TEST(Planner, CreatesSmallHandlesWhileLittleIsHeld) {
     how.policy.tuning.slack_bytes = each.is_scattered ? 0 : 4096 * MiB;
     how.policy.tuning.growth_share = 1024;
     how.policy.tuning.small_handle_bytes = 24 * MiB;
-    const auto created = created_for_a_mib(how, {.held_bytes = each.footprint_mib * MiB});
-    EXPECT_EQ(created, std::pair(2u, each.handle_mib));
+    const creation created = created_for_a_mib(how, {.held_bytes = each.footprint_mib * MiB});
+    EXPECT_EQ(created.granules, 2 * MiB_granules);
+    EXPECT_EQ(created.handle_granules, each.handle_mib * MiB_granules);
   }
 }
 

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Replaces operator new with one that fails where a test plans it, on the planning thread only.
-// For one source file of a program that vmm_allocation_test makes. Included before `import`.
+// For one source file of a program that vmm_allocation_test makes, or of a library with an operator
+// new of its own. Included before `import`.
 #pragma once
 
 #include <new>

@@ -74,15 +74,16 @@ std::vector<lie> all_lies(const wire::received_block& honest) {
   const wire::wire_reply right{honest.pieces.size(), honest.offset_bytes, honest.size_bytes};
   constexpr std::uint64_t last = std::numeric_limits<std::uint64_t>::max();
   const auto& [count, offset_bytes, size_bytes] = right;
-  return {{"nothing", right},
-          {.name = "user", .reply = right, .is_stranger = true},
-          {"offset", {count, last - block_bytes + 1, size_bytes}},
-          {"size", {count, offset_bytes, honest.whole_bytes}},
-          {"sum", {2, offset_bytes, size_bytes}, last - mebibyte + 1},
-          {"count", {last, offset_bytes, size_bytes}},
-          {"two", right, 0, 2},
-          {"many", right, 0, 200},
-          {"none", right, 0, 0}};
+  return {
+      {"nothing", right},
+      {.name = "user", .reply = right, .is_stranger = true},
+      {"offset", {count, last - block_bytes + 1, size_bytes}},
+      {"size", {count, offset_bytes, honest.whole_bytes}},
+      {.name = "sum", .reply = {2, offset_bytes, size_bytes}, .piece_bytes = last - mebibyte + 1},
+      {"count", {last, offset_bytes, size_bytes}},
+      {.name = "two", .reply = right, .descriptor_count = 2},
+      {.name = "many", .reply = right, .descriptor_count = 200},
+      {.name = "none", .reply = right, .descriptor_count = 0}};
 }
 
 // Serves one opener. Returns whether it named a block.
