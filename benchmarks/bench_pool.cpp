@@ -264,7 +264,9 @@ page page_of(const settings& how, const vmm::cuda_driver& driver) {
                std::to_string(how.warm_count + 1) +
                " times. The peak is the most memory held in all passes of a round; time is of "
                "passes behind the first. Medians; host time; no kernel runs. In the first table "
-               "each cell has time and peak. By the pool's: the median of the rounds' ratios. "
+               "each cell has time and peak; to the policy: whether the default policy was chosen "
+               "on the trace. Its first stream is the default stream in every allocator. By the "
+               "pool's: the median of the rounds' ratios. "
                "Growth is the first pass less a warm one. The device's own peak is by how much its "
                "free memory had fallen at the end of a pass. Live bytes are requests rounded up to "
                "512.",

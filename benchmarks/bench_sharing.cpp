@@ -81,16 +81,19 @@ table measure_counts(vmm::cuda_driver& driver, const contenders& all, const sett
 }
 
 page page_of(const settings& how, const vmm::cuda_driver& driver) {
-  return {.path = how.markdown,
-          .title = "Threads that share an allocator",
-          .head = head_of(how.head, driver),
-          .about = "Nanoseconds of wall time over the allocations and frees of all threads, " +
-                   std::to_string(how.event_count) + " of them; the best of " +
-                   std::to_string(how.round_count) +
-                   " rounds, in which the allocators take turns, each from nothing and warmed "
-                   "before. Speed-up: how many times the events of one thread are served in that "
-                   "time. No kernel runs. What the threads do is in benchmarks/churn.hpp.",
-          .command = "gpu_tests/gpu.sh sharing"};
+  return {
+      .path = how.markdown,
+      .title = "Threads that share an allocator",
+      .head = head_of(how.head, driver),
+      .about = "Nanoseconds of wall time over the allocations and frees of all threads, " +
+               std::to_string(how.event_count) + " of them; the best of " +
+               std::to_string(how.round_count) +
+               " rounds, in which the allocators take turns, each from nothing and warmed "
+               "before. Speed-up: how many times the events of one thread are served in that "
+               "time. No kernel runs. Asking nothing is `capture_rule::unchecked`; announced and "
+               "forgotten is a pool whose warm calls query no driver. What the threads do is in "
+               "benchmarks/churn.hpp.",
+      .command = "gpu_tests/gpu.sh sharing"};
 }
 
 constexpr const char* usage =
