@@ -121,14 +121,16 @@ TEST(MarketOwner, AClassGoesFirstAndAgeLiftsIt) {
   }
 }
 
+// Two borrowers together have the rest: no request of one alone exceeds what it can ever have.
 TEST(MarketOwner, TheReserveOfAFirmGuaranteeIsNotLentAndAnElasticOneIs) {
   for (const bool elastic : {false, true}) {
-    desk all(1024 * MiB, {{.guarantee_bytes = 512 * MiB, .elastic = elastic}, {}});
-    const auto most = all.want(2, 1024 * MiB, 100 * ms);
-    const auto rest = all.want(2, 896 * MiB, 100 * ms);
+    desk all(1024 * MiB, {{.guarantee_bytes = 512 * MiB, .elastic = elastic}, {}, {}});
+    EXPECT_TRUE(all.has(all.want(2, 512 * MiB)));
+    const auto most = all.want(3, 512 * MiB, 100 * ms);
     all.pass(200 * ms);
     EXPECT_EQ(all.has(most), elastic);
-    EXPECT_EQ(all.has(rest), !elastic);
+    EXPECT_EQ(all.has(all.want(3, 384 * MiB, 100 * ms)), !elastic);
+    EXPECT_EQ(all.has(all.want(1, 128 * MiB, 100 * ms)), !elastic);
   }
 }
 
