@@ -417,7 +417,8 @@ class player {
   void play_marked() {
     for (const event& now : input_.events) {
       auto& at = live_[now.slot];
-      (now.kind == event_kind::allocate ? marks.allocates : marks.frees) = 1;
+      auto& begins = now.kind == event_kind::allocate ? marks.allocates : marks.frees;
+      begins = 1;
       call(now, at);
       marks.ends = 1;
     }

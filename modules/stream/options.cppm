@@ -32,7 +32,7 @@ export struct pool_tuning {
   std::uint64_t small_handle_bytes = std::uint64_t{16} << 20;
   /// Driver time of moves for an allocation or free, in the mean of the last 200,000, above which
   /// the headroom increases: by 0.23 at twice this time. Moves of requests that raise the peak of
-  /// live bytes do not count, and a move counts 32 us at most. 0: no such rule.
+  /// live bytes do not count, and a move counts 17.5 us at most. 0: no such rule.
   std::uint64_t move_budget_ns = 40;
   /// While less than this is held, a new handle is at most a 12th of it, or a 32nd if free memory
   /// is scattered, but at least 8 MiB: a large handle is a large part of a small program. Only with

@@ -182,7 +182,10 @@ class managed_world : public world {
       const address_range added{
           range_->statistics().base + index * range_->statistics().stride_bytes + size_,
           after - size_};
-      keeps_zeros_ ? look_for_zeros(added) : look(added);
+      if (keeps_zeros_)
+        look_for_zeros(added);
+      else
+        look(added);
       soil(added, stream);
       took("range grown");
     }

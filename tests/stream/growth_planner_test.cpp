@@ -270,12 +270,12 @@ TEST(MoveBudget, RaisesTheHeadroomBetweenABudgetAndTwiceThat) {
   constexpr std::uint64_t span = move_budget::span_events;
   move_budget spent;
   struct step {
-    std::uint64_t move_count;  // of 25 us each
+    std::uint64_t move_count;  // of 12.5 us each
     std::uint64_t events;
     double mean_ns;
     double part;
   };
-  constexpr std::uint64_t move_ns = 25'000;
+  constexpr std::uint64_t move_ns = 12'500;
   constexpr std::uint64_t count = span / move_ns;  // 1 ns an event
   for (const step& each :
        {step{0, 0, 0, 0}, step{50 * count, 0, 50, 0}, step{25 * count, 0, 75, 0.5},
@@ -290,10 +290,10 @@ TEST(MoveBudget, RaisesTheHeadroomBetweenABudgetAndTwiceThat) {
 // Neither a driver that is slow for a time nor a process that is stopped while it maps costs memory
 // for good.
 TEST(MoveBudget, AMoveCostsAtMostWhatAnIdleDriverTakes) {
-  for (const std::uint64_t move_ns : {32'001ull, 80'000ull, 3'600'000'000'000ull}) {
+  for (const std::uint64_t move_ns : {17'501ull, 40'000ull, 3'600'000'000'000ull}) {
     move_budget spent;
     spent.add(2, move_ns, 0);
-    EXPECT_DOUBLE_EQ(spent.mean_ns(0), 64e3 / move_budget::span_events);
+    EXPECT_DOUBLE_EQ(spent.mean_ns(0), 35e3 / move_budget::span_events);
   }
 }
 

@@ -22,7 +22,7 @@ class move_budget {
   static constexpr std::uint64_t span_events = 200'000;
   static constexpr double raise_max = 0.23;
   /// Of one move, as on an idle H200: a driver that is slow for a time costs no memory for good.
-  static constexpr std::uint64_t move_ns_max = 32'000;
+  static constexpr std::uint64_t move_ns_max = 17'500;
 
   /// So many moves took the driver `each_ns`, after `events` allocations and frees of the pool.
   void add(std::uint64_t move_count, std::uint64_t each_ns, std::uint64_t events) noexcept {
