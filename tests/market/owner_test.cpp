@@ -134,6 +134,16 @@ TEST(MarketOwner, TheReserveOfAFirmGuaranteeIsNotLentAndAnElasticOneIs) {
   }
 }
 
+TEST(MarketOwner, TheReserveIsThatOfTheLargestRequest) {
+  desk all(1024 * MiB, {{.guarantee_bytes = 512 * MiB}, {}});
+  all.give(1, all.lots[all.want(1, 256 * MiB)]);
+  const auto most = all.want(2, 896 * MiB, 100 * ms);
+  all.pass(200 * ms);
+  EXPECT_FALSE(all.has(most));
+  EXPECT_TRUE(all.has(all.want(2, 768 * MiB, 100 * ms)));
+  EXPECT_TRUE(all.has(all.want(1, 256 * MiB, 100 * ms)));
+}
+
 TEST(MarketOwner, ATenantIsRecalledAfterItsStayByItsOverageAndOnce) {
   desk all(1024 * MiB, {{}, {}, {.guarantee_bytes = 512 * MiB}});
   const auto large = all.want(1, 640 * MiB);
